@@ -1,0 +1,58 @@
+# Everything runs in .venv, which is made anew only when pyproject.toml or constraints.txt have changed.
+
+PYTHON ?= python3
+WORKERS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+# Neither asks PyPI whether there is a newer pyright nor takes another one than constraints.txt says.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+unexport PYRIGHT_PYTHON_FORCE_VERSION PYRIGHT_PYTHON_PYLANCE_VERSION
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format redis-server
+
+help: ## what there is to run
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/package ## see firetime work; needs nothing but Python
+	$(BIN)/firetime demo
+
+test: $(VENV)/test redis-server check ## all checks and all tests, against four real servers
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
+
+check: $(VENV)/test ## format, lint, types and the import contract
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/test ## put the code into its form
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+$(VENV)/package: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "firetime needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." \
+	       "Name another one: make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/test: $(VENV)/package
+	$(PIP) --editable '.[test]'
+	@touch $@
+
+# Debian's package would start a service: RUNLEVEL=1 keeps SysV init from that; systemd, which does not look at it, stops
+# what it has started.
+redis-server:
+	@test -n "$$FIRETIME_TEST_REDIS70" || test -x /usr/bin/redis-server || { \
+	  if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+	    echo "The tests need Redis 7.0: as root, apt-get install redis-server (Debian 12)," \
+	         "or name a 7.0 binary in FIRETIME_TEST_REDIS70" >&2; exit 1; fi; \
+	  set -ex; export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1; \
+	  apt-get update --quiet --quiet; \
+	  apt-get install --quiet --quiet --yes --no-install-recommends redis-server; \
+	  if [ -d /run/systemd/system ]; then systemctl disable --now redis-server; fi; }

@@ -1,0 +1,116 @@
+"""Messages that were sent are looked at and called back; every answer tells what was found, in one script call."""
+
+from __future__ import annotations
+
+import msgspec
+
+from firetime.store.connect import Server
+from firetime.store.keys import QueueKeys
+from firetime.values.codec import Codec
+from firetime.values.errors import InvalidTaskPayload
+from firetime.values.message import Message, State
+from firetime.values.state import read_state
+from firetime.values.states import CancelAnswer, RescheduleAnswer, Status
+
+_CANCEL_ANSWERS = {
+    b"cancelled": CancelAnswer.CANCELLED,
+    b"requested": CancelAnswer.REQUESTED,
+    b"finished": CancelAnswer.FINISHED,
+    b"not found": CancelAnswer.NOT_FOUND,
+}
+_RESCHEDULE_ANSWERS = {
+    b"rescheduled": RescheduleAnswer.RESCHEDULED,
+    b"ready": RescheduleAnswer.READY,
+    b"running": RescheduleAnswer.RUNNING,
+    b"finished": RescheduleAnswer.FINISHED,
+    b"not found": RescheduleAnswer.NOT_FOUND,
+}
+_ENDED = {b"done": Status.DONE, b"cancelled": Status.CANCELLED}
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look at a message found."""
+
+    task_id: str
+    queue: str
+    status: Status
+    message: Message | None
+    """None when it is gone, or cannot be read: then ``raw`` is what there is."""
+    raw: bytes
+    state: State
+    fire_ms: int | None
+    """When it is or was due, ready or (a dead letter) dead: ms on the server's clock."""
+    crashes: int = 0
+    value: bytes | None = None
+    """The encoded result."""
+
+
+async def look(server: Server, keys: QueueKeys, task_id: str, codec: Codec) -> Look:
+    """Where a message is and what is known of it."""
+    told = await server.run("status", keys, {"id": task_id}, ended=keys.ended(task_id), result=keys.result(task_id))
+    status, when, record, stored_state, deliveries, outcome, value = told
+    state = read_state(stored_state)
+    return Look(
+        task_id=task_id,
+        queue=keys.queue,
+        status=_status(status, outcome, value),
+        message=_message(record, codec),
+        raw=record or b"",
+        state=state,
+        fire_ms=int(float(when)) if when else None,
+        crashes=state.crashes + max(0, deliveries - 1),
+        value=value,
+    )
+
+
+async def cancel(server: Server, keys: QueueKeys, task_id: str, codec: Codec, *, remember_s: float) -> CancelAnswer:
+    """Takes a waiting message back, or asks a running one to stop."""
+    record = await server.ask("HGET", keys.tasks, task_id)
+    message = _message(record, codec)
+    answer = await server.run(
+        "cancel",
+        keys,
+        {
+            "id": task_id,
+            "unique_key": (message.unique_key or "") if message else "",
+            "remember_ms": max(1, round(remember_s * 1000)),
+            "control_channel": keys.control_channel,
+            "ended_channel": keys.ended_channel,
+        },
+        ended=keys.ended(task_id),
+    )
+    return _CANCEL_ANSWERS[answer]
+
+
+async def reschedule(
+    server: Server, keys: QueueKeys, task_id: str, codec: Codec, *, kind: str, time: int
+) -> RescheduleAnswer:
+    """Moves a delayed message: ``kind`` "in" and microseconds from now, or "at" and milliseconds since 1970."""
+    message = _message(await server.ask("HGET", keys.tasks, task_id), codec)
+    arguments: dict[str, str | bytes | int] = {
+        "id": task_id,
+        "kind": kind,
+        "time": time,
+        "unique_key": (message.unique_key or "") if message else "",
+        "hold_ms": message.unique_ms if message else 0,
+    }
+    answer, _fire_ms = await server.run("reschedule", keys, arguments, ended=keys.ended(task_id))
+    return _RESCHEDULE_ANSWERS[answer]
+
+
+def _status(status: bytes, outcome: bytes | None, value: bytes | None) -> Status:
+    if status != b"ended":
+        return Status(status.decode())
+    word = (outcome or b"").split(b" ")
+    ended = _ENDED.get(word[0], Status.DONE)
+    kept_a_value = b"value" in word
+    return Status.EXPIRED if ended is Status.DONE and kept_a_value and value is None else ended
+
+
+def _message(record: bytes | None, codec: Codec) -> Message | None:
+    if not record:
+        return None
+    try:
+        return codec.decode(record)
+    except InvalidTaskPayload:
+        return None

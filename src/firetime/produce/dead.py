@@ -1,0 +1,145 @@
+"""Dead letters are looked at, brought back with fresh counters, or deleted for good."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any
+
+from firetime.produce.desk import Desk
+from firetime.produce.send import Answers, read_refusals
+from firetime.store.keys import QueueKeys
+from firetime.values.dead_letter import DeadLetter, dead_letter
+from firetime.values.errors import InvalidTaskPayload, MessageNotFound, TaskAlreadyDispatched
+from firetime.values.message import Message
+from firetime.values.state import read_state
+
+_PAGE = 100
+
+
+class DeadLetters:
+    """The dead letters of one queue: ``runner.dead(queue)``."""
+
+    def __init__(self, desk: Desk, queue: str) -> None:
+        self._desk = desk
+        self._keys: QueueKeys = desk.keys(queue)
+
+    async def count(self) -> int:
+        """How many there are."""
+        return int(await (await self._desk.server()).ask("ZCARD", self._keys.dead))
+
+    async def page(self, *, task: str | None = None, error: str | None = None, limit: int = 100) -> list[DeadLetter]:
+        """The oldest ``limit`` (default 100), of one task, or whose last error has that type name, if asked."""
+        found: list[DeadLetter] = []
+        async for letter in self._matching(task, error):
+            if len(found) == limit:
+                break
+            found.append(letter)
+        return found
+
+    async def show(self, task_id: str) -> DeadLetter:
+        """One of them. Raises ``MessageNotFound``."""
+        server = await self._desk.server()
+        died = await server.ask("ZSCORE", self._keys.dead, task_id)
+        if died is None:
+            raise MessageNotFound(task_id, f"among the dead letters of {self._keys.queue!r}")
+        return (await self._read([(task_id.encode(), died)]))[0]
+
+    async def replay(self, task_id: str) -> None:
+        """Sends it again with fresh counters, its unique key taken again.
+
+        Raises ``MessageNotFound`` when it is not dead, ``TaskAlreadyDispatched`` when another holds its unique key.
+        """
+        letter_bytes = task_id.encode()
+        (refusal,) = (await self._replay([letter_bytes])).values() or (None,)
+        if refusal is None:
+            return
+        if refusal.what == "held":
+            raise TaskAlreadyDispatched(refusal.holder, key="its own")
+        raise MessageNotFound(task_id, f"among the dead letters of {self._keys.queue!r}")
+
+    async def replay_all(self, *, task: str | None = None, error: str | None = None) -> int:
+        """Sends them all again, or those of one task or error type; those whose unique key is held stay.
+
+        Returns how many were sent. What dies meanwhile is not replayed a second time.
+        """
+        ids = [letter.id.encode() async for letter in self._matching(task, error)]
+        sent = 0
+        for at in range(0, len(ids), _PAGE):
+            page = ids[at : at + _PAGE]
+            sent += len(page) - len(await self._replay(page))
+        return sent
+
+    async def purge(self, task_id: str) -> None:
+        """Deletes it for good. Raises ``MessageNotFound``."""
+        if not await self._purge([task_id]):
+            raise MessageNotFound(task_id, f"among the dead letters of {self._keys.queue!r}")
+
+    async def purge_all(self, *, task: str | None = None, error: str | None = None) -> int:
+        """Deletes them all for good, or those of one task or error type; returns how many."""
+        ids = [letter.id async for letter in self._matching(task, error)]
+        return sum([await self._purge(ids[at : at + _PAGE]) for at in range(0, len(ids), _PAGE)])
+
+    async def _purge(self, ids: Sequence[str]) -> int:
+        server = await self._desk.server()
+        return int(await server.run("purge", self._keys, {}, ids))
+
+    async def _replay(self, ids: list[bytes]) -> Answers:
+        server = await self._desk.server()
+        records = await server.ask("HMGET", self._keys.tasks, *ids)
+        rest: list[str | bytes | int] = []
+        for task_id, record in zip(ids, records, strict=True):
+            message = self._message(record)
+            lane = message.lane if message is not None else "n"
+            unique = (message.unique_key or "", message.unique_ms) if message is not None else ("", 0)
+            rest += [task_id, lane, *unique]
+        calls = (await self._desk.counter()).calls(self._keys.queue)
+        expires = asyncio.get_running_loop().time() + self._desk.deadline_s
+        return read_refusals(await calls.call("replay", {}, rest, expires=expires))
+
+    async def _matching(self, task: str | None, error: str | None) -> AsyncIterator[DeadLetter]:
+        server = await self._desk.server()
+        ids = await server.ask("ZRANGE", self._keys.dead, 0, -1, "WITHSCORES")
+        pairs = list(zip(ids[::2], ids[1::2], strict=True))
+        for at in range(0, len(pairs), _PAGE):
+            for letter in await self._read(pairs[at : at + _PAGE]):
+                if _matches(letter, task, error):
+                    yield letter
+
+    async def _read(self, pairs: Iterable[tuple[bytes, bytes]]) -> list[DeadLetter]:
+        pairs = list(pairs)
+        server = await self._desk.server()
+        ids: list[str | bytes | int] = [task_id for task_id, _ in pairs]
+        records = await server.ask("HMGET", self._keys.tasks, *ids)
+        states = await server.ask("HMGET", self._keys.state, *ids)
+        return [
+            self._letter(task_id, died, record, state)
+            for (task_id, died), record, state in zip(pairs, records, states, strict=True)
+        ]
+
+    def _letter(self, task_id: bytes, died: bytes, record: bytes | None, state: bytes | None) -> DeadLetter:
+        return dead_letter(
+            task_id=task_id.decode("utf-8", "backslashreplace"),
+            queue=self._keys.queue,
+            message=self._message(record),
+            raw=record or b"",
+            state=read_state(state),
+            died_ms=int(float(died)),
+        )
+
+    def _message(self, record: bytes | None) -> Message | None:
+        if not record:
+            return None
+        try:
+            return self._desk.house.codec.decode(record)
+        except InvalidTaskPayload:
+            return None
+
+
+def _matches(letter: DeadLetter, task: str | None, error: str | None) -> bool:
+    if task is not None and letter.task != task:
+        return False
+    if error is None:
+        return True
+    latest: Any = letter.errors[-1] if letter.errors else None
+    return latest is not None and latest.type.rpartition(".")[2] == error.rpartition(".")[2]

@@ -1,0 +1,160 @@
+"""A handle is what a dispatch gives: with it a message is looked at, waited for and called back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+
+from firetime.produce import control
+from firetime.produce.control import Look
+from firetime.produce.desk import Desk
+from firetime.values.durations import Duration, delay_s, epoch_ms, seconds
+from firetime.values.errors import (
+    MessageNotFound,
+    ResultNotReady,
+    TaskCancelled,
+    TaskCrashed,
+    TaskExecutionError,
+)
+from firetime.values.state import newest
+from firetime.values.states import CancelAnswer, RescheduleAnswer, Status
+
+R_co = TypeVar("R_co", covariant=True)
+_ENDED = {Status.DONE, Status.DEAD, Status.CANCELLED, Status.EXPIRED, Status.UNKNOWN}
+
+
+class Handle(Generic[R_co]):
+    """One dispatched message. Make one from an id alone with ``runner.handle(task_id)``."""
+
+    __slots__ = ("_decode", "_desk", "queue", "task_id")
+
+    def __init__(
+        self, desk: Desk, queue: str, task_id: str, decode: Callable[[bytes], Any] = msgspec.json.decode
+    ) -> None:
+        self.queue = queue
+        self.task_id = task_id
+        self._desk = desk
+        self._decode = decode
+
+    def __repr__(self) -> str:
+        return f"Handle({self.task_id!r}, queue={self.queue!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Handle) and (self.queue, self.task_id) == (other.queue, other.task_id)
+
+    def __hash__(self) -> int:
+        return hash((self.queue, self.task_id))
+
+    async def look(self) -> Look:
+        """Everything the server knows of the message now."""
+        desk = self._desk
+        return await control.look(await desk.server(), desk.keys(self.queue), self.task_id, desk.house.codec)
+
+    async def status(self) -> Status:
+        """Where the message is. A finished task without ``result_ttl`` leaves nothing behind: ``unknown``."""
+        return (await self.look()).status
+
+    async def cancel(self) -> CancelAnswer:
+        """Takes the message back if it still waits; asks it to stop if it runs.
+
+        A running coroutine is cancelled at once; a thread runs to its end but is not retried. Tells truthfully which.
+        """
+        desk = self._desk
+        keys, codec = desk.keys(self.queue), desk.house.codec
+        return await control.cancel(await desk.server(), keys, self.task_id, codec, remember_s=desk.house.remember_s)
+
+    async def reschedule(self, when: Duration | datetime) -> RescheduleAnswer:
+        """Moves a delayed message to another fire-time: seconds or a timedelta from now, or an aware datetime."""
+        desk = self._desk
+        if isinstance(when, datetime):
+            kind, time = "at", epoch_ms("when", when)
+        else:
+            kind, time = "in", round(delay_s("when", when) * 1_000_000)
+        keys, codec = desk.keys(self.queue), desk.house.codec
+        return await control.reschedule(await desk.server(), keys, self.task_id, codec, kind=kind, time=time)
+
+    async def run_now(self) -> RescheduleAnswer:
+        """Makes a delayed message ready at once."""
+        return await self.reschedule(0)
+
+    async def result(self, timeout: Duration | None = None) -> R_co:
+        """The task's value, as soon as it is there; it must keep one (``result_ttl``).
+
+        ``timeout`` is in seconds (default: wait as long as it takes). Raises ``TaskExecutionError`` or ``TaskCrashed``
+        for a dead letter, ``TaskCancelled``, ``MessageNotFound`` for an id nobody knows, and ``ResultNotReady`` when
+        time is over, the value has expired, or the task keeps none.
+        """
+        timeout_s = None if timeout is None else seconds("timeout", timeout)
+        seen = Status.UNKNOWN
+        try:
+            async with asyncio.timeout(timeout_s):
+                watch = (await self._desk.counter()).watch
+                async with watch.endings(self._channel, self.task_id) as news:
+                    while True:
+                        news.clear()
+                        found = await self.look()
+                        seen = found.status
+                        if seen in _ENDED or (found.message is not None and found.message.result_ms == 0):
+                            return self._value(found)
+                        await news.wait()
+        except TimeoutError as error:
+            if isinstance(error, ResultNotReady):
+                raise
+            raise ResultNotReady(self.task_id, seen, f"waited {timeout_s} s") from None
+
+    def status_sync(self) -> Status:
+        """``status`` from code without an event loop."""
+        return self._desk.portal.call(self.status)
+
+    def cancel_sync(self) -> CancelAnswer:
+        """``cancel`` from code without an event loop."""
+        return self._desk.portal.call(self.cancel)
+
+    def reschedule_sync(self, when: Duration | datetime) -> RescheduleAnswer:
+        """``reschedule`` from code without an event loop."""
+        return self._desk.portal.call(lambda: self.reschedule(when))
+
+    def run_now_sync(self) -> RescheduleAnswer:
+        """``run_now`` from code without an event loop."""
+        return self._desk.portal.call(self.run_now)
+
+    def result_sync(self, timeout: Duration | None = None) -> R_co:
+        """``result`` from code without an event loop."""
+
+        def ask() -> Awaitable[R_co]:
+            return self.result(timeout)
+
+        return self._desk.portal.call(ask)
+
+    @property
+    def _channel(self) -> str:
+        return self._desk.keys(self.queue).ended_channel
+
+    def _value(self, found: Look) -> R_co:
+        match found.status:
+            case Status.DONE if found.value is not None:
+                return cast(R_co, self._decode(found.value))
+            case Status.DEAD:
+                raise _failure(found)
+            case Status.CANCELLED:
+                raise TaskCancelled(self.task_id)
+            case Status.UNKNOWN:
+                raise MessageNotFound(self.task_id, "; a finished task without result_ttl leaves nothing behind")
+            case Status.EXPIRED:
+                raise ResultNotReady(self.task_id, found.status, "its result_ttl is over")
+            case _:
+                raise ResultNotReady(self.task_id, found.status, "it keeps no result: set result_ttl to have one")
+
+
+def _failure(found: Look) -> Exception:
+    task = found.message.task if found.message is not None else found.task_id
+    if found.state.reason == "crashed":
+        return TaskCrashed(task, found.crashes)
+    latest = newest(found.state)
+    if latest is None:
+        return TaskExecutionError(task, found.state.reason or "dead", "no error was noted")
+    return TaskExecutionError(task, latest.type, latest.text, latest.traceback)

@@ -1,0 +1,203 @@
+"""Messages go out: what is dispatched while a call is in flight travels together in the next one, and each goes once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from firetime.store.connect import Server
+from firetime.store.keys import QueueKeys
+from firetime.store.scripts import Argument
+from firetime.values.errors import BrokerUnavailable, QueueError, QueueFull
+from firetime.values.ids import new_token
+from firetime.values.message import Parcel
+
+MOST_MESSAGES = 500
+MOST_BYTES = 1024 * 1024
+"""A call holds the server for a few milliseconds at most (design, fact 2)."""
+
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 0.5
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """What became of a message that was not plainly accepted: exists, held, moved or full."""
+
+    what: str
+    holder: str
+
+
+Answers = dict[int, Refusal]
+"""Position in the batch -> refusal; what is not there was accepted."""
+
+
+class NumberedCalls:
+    """A sender's calls to one queue, one at a time, each repeated until it is answered or its time is over.
+
+    The script keeps the last number and its reply: a repeat of a call that had been executed is answered from memory.
+    """
+
+    def __init__(self, server: Server, keys: QueueKeys) -> None:
+        self._server = server
+        self._keys = keys
+        self._client = new_token()
+        self._number = 0
+        self._in_flight = asyncio.Lock()
+
+    async def call(
+        self,
+        script: str,
+        arguments: dict[str, Argument],
+        rest: Sequence[Argument],
+        *,
+        expires: float,
+        more_keys: Sequence[str] = (),
+    ) -> Any:
+        """One numbered call; ``expires`` is on the event loop's clock.
+
+        Raises ``BrokerUnavailable`` when time is over, with ``maybe_accepted`` if any try went out unanswered.
+        """
+        async with self._in_flight:
+            self._number += 1
+            arguments = {"number": self._number, **arguments}
+            return await self._repeat(script, arguments, rest, expires, more_keys)
+
+    async def _repeat(
+        self,
+        script: str,
+        arguments: dict[str, Argument],
+        rest: Sequence[Argument],
+        expires: float,
+        more_keys: Sequence[str],
+    ) -> Any:
+        clock = asyncio.get_running_loop().time
+        pause_s, maybe_accepted = _FIRST_PAUSE_S, False
+        reason = "no time was left to ask"
+        while (left_s := expires - clock()) > 0:
+            try:
+                return await self._server.run(
+                    script,
+                    self._keys,
+                    arguments,
+                    rest,
+                    more_keys=more_keys,
+                    deadline_s=left_s,
+                    call=self._keys.call(self._client),
+                )
+            except BrokerUnavailable as error:
+                maybe_accepted |= error.maybe_accepted
+                reason = error.reason
+            await asyncio.sleep(min(pause_s, max(0.0, expires - clock())))
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        raise BrokerUnavailable(reason, maybe_accepted=maybe_accepted)
+
+
+class _Consignment:
+    """Messages of one caller, who waits for their answers."""
+
+    __slots__ = ("answers", "expires", "parcels", "size")
+
+    def __init__(self, parcels: Sequence[Parcel], expires: float, answers: asyncio.Future[Answers]) -> None:
+        self.parcels = parcels
+        self.expires = expires
+        self.answers = answers
+        self.size = sum(len(parcel.record) for parcel in parcels)
+
+
+class Outbox:
+    """What one event loop sends to one queue: one call in flight, the rest coalesces."""
+
+    def __init__(self, server: Server, keys: QueueKeys, *, deadline_s: float, max_length: int) -> None:
+        self._keys = keys
+        self._deadline_s = deadline_s
+        self._max_length = max_length
+        self._calls = NumberedCalls(server, keys)
+        self._waiting: deque[_Consignment] = deque()
+        self._flight: asyncio.Task[None] | None = None
+
+    async def send(self, parcels: Sequence[Parcel]) -> Answers:
+        """Sends at most ``MOST_MESSAGES`` together. Raises ``BrokerUnavailable``, ``QueueFull``, ``BrokerRefused``."""
+        loop = asyncio.get_running_loop()
+        consignment = _Consignment(parcels, loop.time() + self._deadline_s, loop.create_future())
+        self._waiting.append(consignment)
+        if self._flight is None:
+            self._flight = loop.create_task(self._fly())
+        return await consignment.answers
+
+    async def _fly(self) -> None:
+        try:
+            while self._waiting:
+                await self._send_together(self._next_batch())
+        finally:
+            self._flight = None
+
+    def _next_batch(self) -> list[_Consignment]:
+        batch = [self._waiting.popleft()]
+        count, size = len(batch[0].parcels), batch[0].size
+        while self._waiting:
+            candidate = self._waiting[0]
+            count += len(candidate.parcels)
+            size += candidate.size
+            if count > MOST_MESSAGES or size > MOST_BYTES:
+                break
+            batch.append(self._waiting.popleft())
+        return batch
+
+    async def _send_together(self, batch: list[_Consignment]) -> None:
+        rest: list[Argument] = []
+        ended_keys: list[str] = []
+        for consignment in batch:
+            for parcel in consignment.parcels:
+                rest += _words(parcel)
+                if parcel.explicit_id:
+                    ended_keys.append(self._keys.ended(parcel.task_id))
+        expires = min(consignment.expires for consignment in batch)
+        arguments: dict[str, Argument] = {"max_length": self._max_length}
+        try:
+            flat = await self._calls.call("dispatch", arguments, rest, expires=expires, more_keys=ended_keys)
+        except QueueFull as error:
+            _fail(batch, QueueFull(self._keys.queue, error.reason))
+        except QueueError as error:
+            _fail(batch, error)
+        except BaseException:
+            _fail(batch, BrokerUnavailable("the event loop is closing", maybe_accepted=True))
+            raise
+        else:
+            _answer(batch, read_refusals(flat))
+
+
+def read_refusals(flat: Sequence[Any]) -> Answers:
+    """A numbered script's flat answer: position, what, holder."""
+    return {int(flat[at]): Refusal(flat[at + 1].decode(), flat[at + 2].decode()) for at in range(0, len(flat), 3)}
+
+
+def _words(parcel: Parcel) -> tuple[Argument, ...]:
+    message = parcel.message
+    timed = parcel.delay_us > 0 or parcel.at_ms is not None
+    if not timed and message.unique_key is None and not parcel.explicit_id:
+        return parcel.task_id, parcel.record, message.lane
+    kind = "" if not timed else "in" if parcel.at_ms is None else "at"
+    time = parcel.delay_us if parcel.at_ms is None else parcel.at_ms
+    explicit = "1" if parcel.explicit_id else ""
+    unique = message.unique_key or "", message.unique_ms, parcel.on_conflict
+    return parcel.task_id, parcel.record, message.lane + "+", kind, time, *unique, explicit
+
+
+def _answer(batch: list[_Consignment], answers: Answers) -> None:
+    start = 0
+    for consignment in batch:
+        end = start + len(consignment.parcels)
+        mine = {at - start: refusal for at, refusal in answers.items() if start <= at < end} if answers else {}
+        if not consignment.answers.done():
+            consignment.answers.set_result(mine)
+        start = end
+
+
+def _fail(batch: list[_Consignment], error: QueueError) -> None:
+    for consignment in batch:
+        if not consignment.answers.done():
+            consignment.answers.set_exception(error)

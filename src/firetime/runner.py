@@ -1,0 +1,305 @@
+"""TaskRunner registers tasks, wires the rooms together, opens and closes them. It decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+
+from firetime.produce.dead import DeadLetters
+from firetime.produce.desk import Desk
+from firetime.produce.draft import House
+from firetime.produce.overview import Overview, QueueStats
+from firetime.produce.registry import Registry
+from firetime.produce.result import Handle
+from firetime.produce.task import Dispatcher, send_many
+from firetime.store.address import Address
+from firetime.store.clock import Shift
+from firetime.store.connect import Server
+from firetime.values.codec import Codec, JsonCodec
+from firetime.values.definition import Definition
+from firetime.values.durations import Duration, seconds
+from firetime.values.errors import FiretimeError, RunnerAlreadyStarted
+from firetime.values.events import Event, Events, Trouble
+from firetime.values.ids import checked_name, new_token
+from firetime.values.message import Parcel
+from firetime.values.options import dispatch_options
+from firetime.values.settings import Settings, resolve
+from firetime.worker.hooks import Buffer, Hooks, log_event, wants_every_task
+
+if TYPE_CHECKING:
+    from firetime.store.embedded import EmbeddedServer
+    from firetime.worker import Worker
+    from firetime.worker.workshop import FailureHandler
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+EMBEDDED_FOLDER = ".firetime"
+"""Where the embedded server lives, below the working folder, when no URL is given."""
+
+
+class TaskRunner(Registry):
+    """Tasks, and the server they travel over.
+
+    ``url``: ``redis://``, ``rediss://`` (TLS), ``valkey://`` or ``unix://``; without one ``$FIRETIME_URL``, else
+    ``$REDIS_URL``, else an embedded Valkey of this machine's own, in ``./.firetime``. The other settings are those of
+    ``firetime.Settings``, each also settable as ``FIRETIME_<NAME>``; ``firetime check`` prints those in force.
+    Nothing is connected before it is needed. Raises ``InvalidOption`` for a URL or setting that cannot be meant.
+    """
+
+    def __init__(self, url: str | None = None, *, codec: Codec | None = None, **settings: Any) -> None:
+        self.sourced = resolve(settings, os.environ)
+        self.settings: Settings = self.sourced.settings
+        self.url_source, given = _chosen_url(url, os.environ)
+        self.events = Events()
+        self.events.subscribe(log_event, every_task=False)
+        self.clock_shift = Shift()
+        """Moved by ``firetime.testing`` only."""
+        self._address = Address(given) if given is not None else None
+        self._embedded: EmbeddedServer | None = None
+        self._starting_embedded = threading.Lock()
+        self._hooks = Hooks()
+        self._failure_handlers: list[FailureHandler] = []
+        self._worker: Worker | None = None
+        self._worker_server: Server | None = None
+        self._starting = False
+        house = House(
+            codec=codec or JsonCodec(),
+            max_payload=self.settings.max_payload,
+            remember_s=self.settings.remember_ids,
+            min_delay_s=self.settings.min_delay,
+        )
+        super().__init__(
+            Desk(
+                self._connect,
+                self.settings.prefix,
+                house,
+                deadline_s=self.settings.dispatch_deadline,
+                max_length=self.settings.max_length,
+            )
+        )
+        self.overview = Overview(self.desk, gone_s=3 * self.settings.lease)
+
+    # --- registering
+
+    def on_failed(self, handler: F) -> F:
+        """Registers a function of (dead letter, error), told of each message out of attempts, before it is put away.
+
+        If it raises, it is told again one lease later, and the message is not lost; the task itself is not run again.
+        """
+        self._failure_handlers.append(handler)
+        return handler
+
+    def on_error(self, hook: F) -> F:
+        """Registers a function of (error), told of infrastructure errors; ``error.kind`` tells which part met it."""
+        self._hooks.on_error.append(hook)
+        return hook
+
+    def on_long_queue(self, hook: F) -> F:
+        """Registers a function of (queue, waiting), called by the leader only, while ``long_queue_threshold`` is passed."""
+        self._hooks.on_long_queue.append(hook)
+        return hook
+
+    def on_promoted(self, hook: F) -> F:
+        """Registers a function of (queue), called when this instance becomes the queue's leader."""
+        self._hooks.on_promoted.append(hook)
+        return hook
+
+    def on_demoted(self, hook: F) -> F:
+        """Registers a function of (queue), called when this instance is no longer the queue's leader."""
+        self._hooks.on_demoted.append(hook)
+        return hook
+
+    async def errors(self) -> AsyncIterator[BaseException]:
+        """Infrastructure errors from now on. Nothing waits for whoever iterates: the oldest are dropped beyond 1000."""
+        buffer = Buffer()
+
+        def take(event: Event) -> None:
+            if isinstance(event, Trouble):
+                buffer.put(event.error)
+
+        self.events.subscribe(take, every_task=False)
+        try:
+            async for error in buffer:
+                yield error
+        finally:
+            self.events.unsubscribe(take)
+
+    # --- sending
+
+    async def dispatch(self, task: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
+        """Sends one run of a task by its name, from code that does not have its function: arguments go unchecked.
+
+        Options: ``runner.named("send_email", priority="high").dispatch(...)``.
+        """
+        return await self.named(task).dispatch(*args, **kwargs)
+
+    def dispatch_sync(self, task: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
+        """``dispatch`` from code without an event loop."""
+        return self.named(task).dispatch_sync(*args, **kwargs)
+
+    def named(self, task: str, /, **options: Any) -> Dispatcher[..., Any]:
+        """A task by its name, with options as ``Task.options`` takes them; a registered one is checked as usual."""
+        known = self.tasks.get(task)
+        return Dispatcher(self.desk, known or checked_name("task", task), dispatch_options(options))
+
+    async def dispatch_many(self, messages: Iterable[Parcel]) -> list[Handle[Any] | FiretimeError]:
+        """Sends many messages (``task.message(...)``) in few calls: a handle or an error for each, in order."""
+        return await send_many(self.desk, list(messages), self._task_of)
+
+    def dispatch_many_sync(self, messages: Iterable[Parcel]) -> list[Handle[Any] | FiretimeError]:
+        """``dispatch_many`` from code without an event loop."""
+        parcels = list(messages)
+        return self.desk.portal.call(lambda: send_many(self.desk, parcels, self._task_of))
+
+    def _task_of(self, parcel: Parcel) -> Definition | str:
+        return self.tasks.get(parcel.message.task, parcel.message.task)
+
+    # --- looking
+
+    def handle(self, task_id: str, *, queue: str = "default") -> Handle[Any]:
+        """The handle of a message known by its id and queue."""
+        return Handle(self.desk, checked_name("queue", queue), task_id)
+
+    def dead(self, queue: str = "default") -> DeadLetters:
+        """The dead letters of a queue: list, show, replay, purge."""
+        return DeadLetters(self.desk, checked_name("queue", queue))
+
+    async def stats(self, queue: str = "default") -> QueueStats:
+        """What a queue looks like now: lengths, means, predicted wait, lateness, workers, leader."""
+        return await self.overview.queue(checked_name("queue", queue))
+
+    async def pause(self, queue: str = "default") -> None:
+        """Lets no worker claim from the queue until ``resume``; what runs, runs on, and dispatches are accepted."""
+        keys = self.desk.keys(queue)
+        await (await self.desk.server()).ask("SET", keys.paused, "1")
+
+    async def resume(self, queue: str = "default") -> bool:
+        """Opens a paused queue; returns whether it was paused."""
+        keys = self.desk.keys(queue)
+        return bool(await (await self.desk.server()).run("resume", keys, {}))
+
+    # --- working
+
+    @property
+    def worker(self) -> Worker | None:
+        """The worker that runs here, if any."""
+        return self._worker
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The queues its worker serves: the ``queues`` setting, else those of the registered tasks."""
+        named = {definition.options.queue for definition in self.tasks.values()}
+        return self.settings.queues or tuple(sorted(named)) or ("default",)
+
+    async def start(self, *, workers: bool = True, scheduler: bool = True) -> None:
+        """Starts working here and returns at once; ``stop()`` ends it.
+
+        ``workers``: claim and run tasks. ``scheduler``: promote delayed ones and stand for election.
+        Raises ``RunnerAlreadyStarted`` (also for two calls at once) and ``QueueError`` kinds when the server cannot be
+        had within the dispatch deadline.
+        """
+        from firetime.worker import Worker
+        from firetime.worker.workshop import Workshop
+
+        if self._starting or self._worker is not None:
+            raise RunnerAlreadyStarted
+        self._starting = True
+        try:
+            server = await self._connect()
+            await server.ask("PING", deadline_s=self.settings.dispatch_deadline)
+            self.events.every_task |= wants_every_task()
+            if scheduler:
+                await self.write_schedules()
+            shop = Workshop(
+                token=new_token(),
+                settings=self.settings,
+                server=server,
+                queues={queue: self.desk.keys(queue) for queue in self.queues},
+                tasks=self.tasks,
+                codec=self.desk.house.codec,
+                events=self.events,
+                failure_handlers=self._failure_handlers,
+                hooks=self._hooks,
+            )
+            self._worker = Worker(shop, works=workers, schedules=scheduler)
+            self._worker_server = server
+            self._worker.start()
+        finally:
+            self._starting = False
+
+    async def stop(self, within: Duration | None = None) -> None:
+        """Stops working here; it costs no task an attempt.
+
+        No more claims; what has not started is given back; what runs may finish ``within`` seconds (default: the
+        ``shutdown`` setting) and is then cancelled and given back.
+        """
+        worker, server = self._worker, self._worker_server
+        if worker is not None:
+            await worker.stop(None if within is None else seconds("within", within))
+            self._worker = None
+        if server is not None:
+            self._worker_server = None
+            await server.aclose()
+
+    async def aclose(self) -> None:
+        """Stops, drops the running loop's connections, and lets go of the embedded server."""
+        await self.stop()
+        await self.desk.aclose()
+        self._release_embedded()
+
+    def close(self) -> None:
+        """The same from code without an event loop: ends the loop that the ``_sync`` calls use."""
+        self.desk.portal.close(self.desk.aclose)
+        self._release_embedded()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    # --- connecting
+
+    @property
+    def address(self) -> str:
+        """Where the server is, without its password."""
+        return str(self._address) if self._address is not None else f"embedded, in ./{EMBEDDED_FOLDER}"
+
+    async def _connect(self) -> Server:
+        address = self._address
+        if address is None:
+            address = await asyncio.to_thread(self._join_embedded)
+        return Server(address, self.clock_shift)
+
+    def _join_embedded(self) -> Address:
+        from firetime.store.embedded import join_or_start
+
+        with self._starting_embedded:
+            address = self._address
+            if address is None:
+                self._embedded = join_or_start(Path(EMBEDDED_FOLDER))
+                address = self._address = Address(self._embedded.url)
+            return address
+
+    def _release_embedded(self) -> None:
+        with self._starting_embedded:
+            if self._embedded is not None:
+                self._embedded.close()
+                self._embedded, self._address = None, None
+
+
+def _chosen_url(url: str | None, environ: Mapping[str, str]) -> tuple[str, str | None]:
+    """Where the URL comes from, and the URL; None: embedded."""
+    if url is not None:
+        return "argument", url
+    for variable in ("FIRETIME_URL", "REDIS_URL"):
+        if environ.get(variable):
+            return variable, environ[variable]
+    return "embedded", None

@@ -1,0 +1,61 @@
+-- Edge: running -> done or cancelled
+-- Ends deliveries well. From ARGV[7] on: `counted` pairs of metrics field and increment; `plain` messages of 3 values:
+-- entry, deliveries, id; and the others with 10: entry, deliveries, id, outcome, unique key, ms to remember the outcome,
+-- ms to keep the value, value, "1" for history, task name. Each of the others has its `ended` and `result` keys in
+-- KEYS[9...]. Entries come in stream order within each part.
+-- Returns the ids refused because the fence no longer holds, and those whose unique key was another's by now.
+local lane, tasks, state, places = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local unique, cancelling, metrics, history = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local shift_us, consumer, counted, plain, history_length = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local ended_channel = ARGV[6]
+--#include clock fence unique ended metrics
+
+local first = 7 + 2 * counted
+local first_other = first + 3 * plain
+local total = #ARGV
+local entries = {}
+for i = first, first_other - 1, 3 do entries[#entries + 1] = ARGV[i] end
+local plain_counts = held_counts(lane, consumer, entries)
+local other_entries = {}
+for i = first_other, total, 10 do other_entries[#other_entries + 1] = ARGV[i] end
+local other_counts = held_counts(lane, consumer, other_entries)
+
+local refused, not_freed = {}, {}
+local settled, ids, special = {}, {}, {}
+local function sort_out(i, counts)
+  if counts[ARGV[i]] == tonumber(ARGV[i + 1]) then
+    settled[#settled + 1] = ARGV[i]
+    ids[#ids + 1] = ARGV[i + 2]
+    return true
+  end
+  refused[#refused + 1] = ARGV[i + 2]
+  return false
+end
+for i = first, first_other - 1, 3 do sort_out(i, plain_counts) end
+for i = first_other, total, 10 do
+  if sort_out(i, other_counts) then special[#special + 1] = i end
+end
+if #settled == 0 then return { refused, not_freed } end
+
+redis.call('XACK', lane, 'workers', unpack(settled))
+redis.call('XDEL', lane, unpack(settled))
+for _, i in ipairs(special) do
+  local id, outcome, key, remember_ms, result_ms = ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6]
+  local which = 2 * (i - first_other) / 10
+  if key ~= '' and not free_unique(key, id) then not_freed[#not_freed + 1] = id end
+  if ARGV[i + 8] == '1' then
+    redis.call('XADD', history, 'MAXLEN', '~', history_length, '*', 'i', id, 't', ARGV[i + 9], 'o', outcome,
+      'm', redis.call('HGET', tasks, id) or '')
+  end
+  if tonumber(result_ms) > 0 then redis.call('SET', KEYS[10 + which], ARGV[i + 7], 'PX', result_ms) end
+  if tonumber(remember_ms) > 0 then
+    mark_ended(KEYS[9 + which], outcome, remember_ms)
+    redis.call('PUBLISH', ended_channel, id)
+  end
+end
+redis.call('HDEL', tasks, unpack(ids))
+redis.call('HDEL', places, unpack(ids))
+if redis.call('EXISTS', state) == 1 then redis.call('HDEL', state, unpack(ids)) end
+if redis.call('EXISTS', cancelling) == 1 then redis.call('HDEL', cancelling, unpack(ids)) end
+count_metrics(7)
+return { refused, not_freed }

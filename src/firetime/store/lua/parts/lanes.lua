@@ -1,0 +1,12 @@
+-- A message enters a lane: its id becomes a stream entry, and its place names that entry.
+local lanes = { h = high, n = normal, l = low }
+
+local function enter(letter, id, fire_ms)
+  local entry
+  if fire_ms then
+    entry = redis.call('XADD', lanes[letter], '*', 'i', id, 'f', fire_ms)
+  else
+    entry = redis.call('XADD', lanes[letter], '*', 'i', id)
+  end
+  return letter .. entry
+end

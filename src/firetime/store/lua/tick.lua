@@ -1,0 +1,46 @@
+-- Edge: a due slot -> runs, and the next slot
+-- Whoever comes, and however many: the slot moves once, under the definition whose fingerprint the caller carries, and
+-- never before its time. From ARGV[7] on, 4 values for each run: id, record, lane letter, when it is due in ms.
+-- Returns "ticked", "moved", "changed" or "early"; how many runs were sent; the next slot of all schedules (-1: none).
+local schedules, schedules_due, schedules_last, tasks, places = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local high, normal, low, delayed, dead = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local wake, bell, paused = KEYS[11], KEYS[12], KEYS[13]
+local shift_us, name, fingerprint, slot_ms, next_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local overlap = ARGV[6]
+--#include clock schedules bell lanes delayed
+
+local now_ms = math.floor(now_us() / 1000)
+local due = redis.call('ZSCORE', schedules_due, name)
+local kept = redis.call('HGET', schedules, name)
+if not due or tonumber(due) ~= tonumber(slot_ms) then return { 'moved', 0, next_slot_ms() } end
+if not kept or kept:match('^(%S+)') ~= fingerprint then return { 'changed', 0, next_slot_ms() } end
+if tonumber(slot_ms) > now_ms then return { 'early', 0, next_slot_ms() } end
+
+local function lives(id)
+  return id and redis.call('HEXISTS', tasks, id) == 1 and not redis.call('ZSCORE', dead, id)
+end
+
+local last = redis.call('HGET', schedules_last, name)
+local sent, entered, former_head_ms = 0, false, head_ms()
+for i = 7, #ARGV, 4 do
+  local id, letter, fire_ms = ARGV[i], ARGV[i + 2], tonumber(ARGV[i + 3])
+  local hindered = overlap == 'skip' and lives(last)
+  if not hindered and redis.call('HSETNX', tasks, id, ARGV[i + 1]) == 1 then
+    if fire_ms > now_ms then
+      delay_until(fire_ms, id .. letter)
+    else
+      redis.call('HSET', places, id, enter(letter, id, ARGV[i + 3]))
+      entered = true
+    end
+    last, sent = id, sent + 1
+  end
+end
+if sent > 0 then redis.call('HSET', schedules_last, name, last) end
+if tonumber(next_ms) < 0 then
+  redis.call('ZREM', schedules_due, name)
+else
+  redis.call('ZADD', schedules_due, next_ms, name)
+end
+if entered then ring() end
+wake_promoters(former_head_ms)
+return { 'ticked', sent, next_slot_ms() }

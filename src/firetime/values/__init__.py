@@ -1,0 +1,1 @@
+"""What travels: frozen values without I/O, clock or event loop."""

@@ -1,0 +1,165 @@
+"""A task as registered: its function, its options, and how its arguments travel."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, get_type_hints
+
+import msgspec
+
+from firetime.values.errors import InvalidOption, InvalidTaskPayload
+from firetime.values.ids import checked_name
+from firetime.values.options import TaskOptions
+
+_encoder = msgspec.json.Encoder()
+_call_decoder = msgspec.json.Decoder(tuple[list[msgspec.Raw], dict[str, msgspec.Raw]])
+_any_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+_ENCODE_ERRORS = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+NO_ARGUMENTS = b"[[],{}]"
+
+
+class Definition:
+    """One registered task. Made once, at import; never changes."""
+
+    __slots__ = (
+        "_decoders",
+        "_rest",
+        "_rest_named",
+        "_simple",
+        "_value_decoder",
+        "function",
+        "is_coroutine",
+        "name",
+        "options",
+        "signature",
+    )
+
+    def __init__(self, function: Callable[..., Any], name: str, options: TaskOptions) -> None:
+        self.name = checked_name("name", name)
+        self.function = function
+        self.options = options
+        self.is_coroutine = inspect.iscoroutinefunction(function)
+        self.signature = inspect.signature(function)
+        self._decoders, self._rest, self._rest_named = _argument_decoders(self.name, function, self.signature)
+        self._simple = not self.signature.parameters
+        self._value_decoder = _value_decoder(function)
+
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+        """Arguments as they travel, proved to come back as the types the task's parameters name.
+
+        Raises ``InvalidTaskPayload`` when they do not fit the signature, or cannot be encoded or decoded again.
+        """
+        try:
+            self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidTaskPayload(self.name, f"{error}; its signature is {self.name}{self.signature}") from None
+        if self._simple:
+            return NO_ARGUMENTS
+        encoded = encode_call(self.name, args, kwargs)
+        self.decode(encoded)
+        return encoded
+
+    def decode(self, encoded: bytes | msgspec.Raw) -> tuple[list[Any], dict[str, Any]]:
+        """Arguments as the types the task's parameters name; ``InvalidTaskPayload`` names the one that does not fit."""
+        try:
+            raw_args, raw_kwargs = _call_decoder.decode(encoded)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InvalidTaskPayload(self.name, f"its arguments cannot be read: {error}") from None
+        args = [self._decode_one(number, raw) for number, raw in enumerate(raw_args)]
+        return args, {name: self._decode_one(name, raw) for name, raw in raw_kwargs.items()}
+
+    def decode_value(self, encoded: bytes) -> Any:
+        """A stored result as the type the function says it returns (as plain JSON where it says nothing usable)."""
+        return self._value_decoder.decode(encoded)
+
+    def _decode_one(self, where: int | str, raw: msgspec.Raw) -> Any:
+        decoder = self._decoders.get(where) or (self._rest if isinstance(where, int) else self._rest_named)
+        try:
+            return decoder.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            named = self._parameter(where)
+            raise InvalidTaskPayload(self.name, f"argument {named!r}: {error}") from None
+
+    def _parameter(self, where: int | str) -> str:
+        names = list(self.signature.parameters)
+        return names[where] if isinstance(where, int) and where < len(names) else str(where)
+
+
+def encode_call(task: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+    """Arguments as they travel; ``InvalidTaskPayload`` names the first that cannot be encoded."""
+    try:
+        return _encoder.encode((args, kwargs))
+    except _ENCODE_ERRORS as error:
+        culprit = _culprit(args, kwargs)
+        raise InvalidTaskPayload(task, f"argument {culprit} cannot be encoded: {error}") from None
+
+
+def encode_value(task: str, value: Any) -> bytes:
+    """A result as it is stored; ``InvalidTaskPayload`` when it cannot be."""
+    try:
+        return _encoder.encode(value)
+    except _ENCODE_ERRORS as error:
+        reason = f"its result, {type(value).__name__}, cannot be encoded: {error}"
+        raise InvalidTaskPayload(task, reason) from None
+
+
+def _culprit(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    named: list[tuple[str, Any]] = [(str(number + 1), value) for number, value in enumerate(args)]
+    named += [(repr(name), value) for name, value in kwargs.items()]
+    for name, value in named:
+        try:
+            _encoder.encode(value)
+        except _ENCODE_ERRORS:
+            return f"{name} ({type(value).__name__})"
+    return "list"
+
+
+def _argument_decoders(
+    task: str, function: Callable[..., Any], signature: inspect.Signature
+) -> tuple[dict[int | str, msgspec.json.Decoder[Any]], msgspec.json.Decoder[Any], msgspec.json.Decoder[Any]]:
+    hints = _hints(task, function)
+    decoders: dict[int | str, msgspec.json.Decoder[Any]] = {}
+    rest = rest_named = _any_decoder
+    for number, parameter in enumerate(signature.parameters.values()):
+        decoder = _decoder(task, parameter.name, hints.get(parameter.name, Any))
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            rest = decoder
+            continue
+        if parameter.kind is parameter.VAR_KEYWORD:
+            rest_named = decoder
+            continue
+        if parameter.kind is not parameter.KEYWORD_ONLY:
+            decoders[number] = decoder
+        if parameter.kind is not parameter.POSITIONAL_ONLY:
+            decoders[parameter.name] = decoder
+    return decoders, rest, rest_named
+
+
+def _value_decoder(function: Callable[..., Any]) -> msgspec.json.Decoder[Any]:
+    try:
+        return msgspec.json.Decoder(get_type_hints(inspect.unwrap(function)).get("return", Any))
+    except (TypeError, NameError, RuntimeError):
+        return _any_decoder
+
+
+def _hints(task: str, function: Callable[..., Any]) -> dict[str, Any]:
+    hinted = inspect.unwrap(function)
+    try:
+        return get_type_hints(hinted, include_extras=True)
+    except NameError as error:
+        closure = inspect.getclosurevars(hinted)
+        try:
+            return get_type_hints(hinted, localns={**closure.globals, **closure.nonlocals}, include_extras=True)
+        except NameError:
+            expected = f"annotations that exist at run time ({error}); import the type outside TYPE_CHECKING"
+            raise InvalidOption("task", task, expected) from None
+
+
+def _decoder(task: str, parameter: str, hint: Any) -> msgspec.json.Decoder[Any]:
+    try:
+        return msgspec.json.Decoder(hint)
+    except (TypeError, RuntimeError, NameError) as error:
+        raise InvalidOption(
+            f"task {task!r}, parameter", parameter, f"a type that msgspec can decode ({error})"
+        ) from None

@@ -1,0 +1,219 @@
+"""Everything that can go wrong, as one family: each error says what is wrong and what to do, and keeps its facts."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Kind = Literal["fetch", "settle", "renew", "unlock", "election", "scheduler", "handler", "control"]
+"""Which part of a worker met an infrastructure error."""
+
+
+class FiretimeError(Exception):
+    """The root of the family: catch it to catch everything firetime raises on purpose.
+
+    ``kind`` is set on infrastructure errors only: the part of the worker that met the trouble.
+    """
+
+    kind: Kind | None = None
+
+
+class TaskNotFound(FiretimeError):
+    """A message names a task that is not registered here."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no task {name!r} here; is the module that defines it imported?")
+        self.name = name
+
+
+class DuplicateTask(FiretimeError, ValueError):
+    """Two functions were registered under one name; the second registration raises this."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"a task named {name!r} is registered already; give one of them another name=")
+        self.name = name
+
+
+class InvalidOption(FiretimeError, ValueError):
+    """An option, argument or setting has a value that cannot be meant."""
+
+    def __init__(self, name: str, value: object, expected: str) -> None:
+        super().__init__(f"{name}={value!r}: expected {expected}")
+        self.name = name
+        self.value = value
+        self.expected = expected
+
+
+class TaskAlreadyDispatched(FiretimeError):
+    """The unique key, or the explicit task id, is held by another message; ``task_id`` is the holder's id."""
+
+    def __init__(self, task_id: str, *, key: str | None = None) -> None:
+        what = f"unique key {key!r} is held by" if key else "there is already a task with the id"
+        super().__init__(f"{what} {task_id!r}; pass on_conflict='return' to get its handle instead")
+        self.task_id = task_id
+        self.key = key
+
+
+class UniqueForRequired(FiretimeError, ValueError):
+    """A ``unique_key`` was given without saying for how long it is held."""
+
+    def __init__(self, task: str) -> None:
+        super().__init__(f"task {task!r} has a unique_key but no unique_for; give seconds, or unique_for='done'")
+        self.task = task
+
+
+class DelayTooShort(FiretimeError, ValueError):
+    """A delay is under the ``min_delay`` of the runner (only raised where one is set)."""
+
+    def __init__(self, delay_s: float, min_delay_s: float) -> None:
+        super().__init__(f"delay of {delay_s} s is under min_delay={min_delay_s} s; dispatch it now, or later")
+        self.delay_s = delay_s
+        self.min_delay_s = min_delay_s
+
+
+class InvalidTaskPayload(FiretimeError, ValueError):
+    """Arguments do not fit the task, cannot be encoded, are too large, or a stored message cannot be read."""
+
+    def __init__(self, task: str, reason: str, *, raw: bytes | None = None) -> None:
+        super().__init__(f"task {task!r}: {reason}" if task else reason)
+        self.task = task
+        self.reason = reason
+        self.raw = raw
+
+
+class TaskMaxRetryExceeded(FiretimeError):
+    """A task failed once more than ``max_retry`` allows; ``error`` is what the last run raised."""
+
+    def __init__(self, task: str, failures: int, error: BaseException | None = None) -> None:
+        super().__init__(f"task {task!r} failed {failures} times and has no retry left: {error!r}")
+        self.task = task
+        self.failures = failures
+        self.error = error
+
+
+class TaskCrashed(FiretimeError):
+    """The workers that ran a task vanished more often than ``max_crashes`` allows."""
+
+    def __init__(self, task: str, crashes: int) -> None:
+        super().__init__(f"task {task!r}: its worker vanished {crashes} times (killed, out of memory or frozen)")
+        self.task = task
+        self.crashes = crashes
+
+
+class TaskExecutionError(FiretimeError):
+    """A task ended with an error; ``cause_type``, ``cause_text`` and ``traceback`` tell what its last run raised."""
+
+    def __init__(self, task: str, cause_type: str, cause_text: str, traceback: str = "") -> None:
+        super().__init__(f"task {task!r} failed: {cause_type}: {cause_text}")
+        self.task = task
+        self.cause_type = cause_type
+        self.cause_text = cause_text
+        self.traceback = traceback
+
+
+class TaskTimeout(FiretimeError, TimeoutError):
+    """A run took longer than the task's ``timeout``."""
+
+    def __init__(self, task: str, timeout_s: float) -> None:
+        super().__init__(f"task {task!r} ran longer than its timeout of {timeout_s} s")
+        self.task = task
+        self.timeout_s = timeout_s
+
+
+class TaskRejected(FiretimeError):
+    """A task asked, by raising ``Reject``, to be moved to the dead letters at once."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class TaskCancelled(FiretimeError):
+    """The task whose result was asked for has been cancelled."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(f"task {task_id!r} was cancelled")
+        self.task_id = task_id
+
+
+class LeaseLost(FiretimeError):
+    """A delivery's lease ran out, so another worker may run the task; this worker's outcome is not settled."""
+
+    kind: Kind | None = "renew"
+
+    def __init__(self, task: str, task_id: str) -> None:
+        super().__init__(f"task {task!r} ({task_id}): the lease ran out; another worker settles it")
+        self.task = task
+        self.task_id = task_id
+
+
+class TaskUnlockFailed(FiretimeError):
+    """A unique key could not be freed because it names another holder by now."""
+
+    kind: Kind | None = "unlock"
+
+    def __init__(self, key: str, task_id: str) -> None:
+        super().__init__(f"unique key {key!r} no longer belongs to {task_id!r}")
+        self.key = key
+        self.task_id = task_id
+
+
+class RunnerAlreadyStarted(FiretimeError, RuntimeError):
+    """``start()`` was called on a runner that is starting or running."""
+
+    def __init__(self) -> None:
+        super().__init__("this runner is started already; stop() it first, or make a second TaskRunner")
+
+
+class ResultNotReady(FiretimeError, TimeoutError):
+    """The result did not come within the time asked; ``status`` is where the task was then."""
+
+    def __init__(self, task_id: str, status: str, reason: str) -> None:
+        super().__init__(f"no result of {task_id!r} ({status}): {reason}")
+        self.task_id = task_id
+        self.status = status
+
+
+class WrongContext(FiretimeError, RuntimeError):
+    """A call was made where it cannot work: a blocking twin inside an event loop, ``current_task()`` outside a task."""
+
+
+class QueueError(FiretimeError):
+    """The queue, or the server under it, refused or did not answer."""
+
+
+class QueueFull(QueueError):
+    """The queue holds ``max_length`` messages, or the server has no memory left; nothing was accepted."""
+
+    def __init__(self, queue: str, reason: str) -> None:
+        super().__init__(f"queue {queue!r} takes no more: {reason}")
+        self.queue = queue
+        self.reason = reason
+
+
+class BrokerUnavailable(QueueError, ConnectionError):
+    """The server could not be reached, or did not answer, within the deadline.
+
+    ``maybe_accepted`` is true when a request went out and no reply came: the message may run all the same.
+    """
+
+    def __init__(self, reason: str, *, maybe_accepted: bool = False) -> None:
+        fate = "it may have been accepted all the same" if maybe_accepted else "nothing was accepted"
+        super().__init__(f"{reason}; {fate}")
+        self.reason = reason
+        self.maybe_accepted = maybe_accepted
+
+
+class BrokerRefused(QueueError):
+    """The server answered with an error that trying again does not mend: credentials, rights, version, a script."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class MessageNotFound(QueueError):
+    """There is no message of that id in that state."""
+
+    def __init__(self, task_id: str, where: str = "here") -> None:
+        super().__init__(f"no message {task_id!r} {where}")
+        self.task_id = task_id

@@ -1,0 +1,66 @@
+"""Ids that sort by the time they were made: UUID version 7 (RFC 9562, section 5.7), monotonic within a process."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import threading
+import time
+
+from firetime.values.errors import InvalidOption
+
+NAME = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
+"""What queue names, prefixes, task ids and task names may consist of."""
+
+_COUNTER_BITS = 42
+
+
+class _Source:
+    """Where a process's ids come from."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """A forked child that went on from its parent's counter would make the parent's ids but for 32 random bits."""
+        self._lock = threading.Lock()
+        self._last_ms = 0
+        self._counter = 0
+
+    def next(self) -> tuple[int, int]:
+        """A millisecond, and a number that grows within it."""
+        with self._lock:
+            now_ms = time.time_ns() // 1_000_000
+            if now_ms > self._last_ms:
+                self._last_ms = now_ms
+                # the upper half is left free, so that counting up in a millisecond never overflows (RFC 9562, 6.2)
+                self._counter = secrets.randbits(_COUNTER_BITS - 1)
+            else:
+                self._counter += 1
+            return self._last_ms, self._counter
+
+
+_source = _Source()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_source.restart)
+
+
+def new_id() -> str:
+    """A fresh id: 32 hex digits, later ones sort after earlier ones of the same process."""
+    stamp, counter = _source.next()
+    tail = int.from_bytes(os.urandom(4), "big")
+    value = stamp << 80 | 7 << 76 | (counter >> 30) << 64 | 2 << 62 | (counter & 0x3FFF_FFFF) << 32 | tail
+    return f"{value:032x}"
+
+
+def new_token() -> str:
+    """A random name for one worker, sender or leader; never the host's name, which collides."""
+    return secrets.token_hex(8)
+
+
+def checked_name(what: str, value: str) -> str:
+    """``value`` when it may name a queue, prefix, task or id; ``InvalidOption`` otherwise."""
+    if not isinstance(value, str) or NAME.fullmatch(value) is None:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidOption(what, value, "1 to 100 of the characters A-Z a-z 0-9 _ . : -")
+    return value

@@ -1,0 +1,125 @@
+"""Everything about a runner that can be set, with its default, its meaning and where its value came from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from firetime.values.durations import seconds
+from firetime.values.errors import InvalidOption
+from firetime.values.ids import checked_name
+
+
+def _about(default: Any, about: str, check: Callable[[str, Any], Any]) -> Any:
+    return field(default=default, metadata={"about": about, "check": check})
+
+
+def _span(least: float = 0.0) -> Callable[[str, Any], float]:
+    def check(name: str, value: Any) -> float:
+        return seconds(name, float(value) if isinstance(value, str) else value, least=least)
+
+    return check
+
+
+def _count(least: int) -> Callable[[str, Any], int]:
+    def check(name: str, value: Any) -> int:
+        number = int(value) if isinstance(value, str) else value
+        if not isinstance(number, int) or isinstance(number, bool) or number < least:
+            raise InvalidOption(name, value, f"a whole number of at least {least}")
+        return number
+
+    return check
+
+
+def _queues(name: str, value: Any) -> tuple[str, ...]:
+    names = value.split(",") if isinstance(value, str) else tuple(value)
+    if not names:
+        raise InvalidOption(name, value, "at least one queue")
+    return tuple(checked_name("queue", queue) for queue in names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The settings of a runner; ``firetime check`` prints those in force. Durations are seconds."""
+
+    prefix: str = _about("firetime", "what every key begins with", checked_name)
+    queues: tuple[str, ...] = _about((), "queues its worker serves (default: those of its tasks)", _queues)
+    concurrency: int = _about(100, "coroutine tasks at once", _count(1))
+    threads: int = _about(16, "def tasks at once", _count(1))
+    lease: float = _about(15.0, "how long a silent worker keeps its tasks", _span(0.2))
+    heartbeat: float | None = _about(None, "how often leases are renewed (default: lease / 3)", _span(0.05))
+    sweep: float | None = _about(None, "how often lost leases are looked for (default: lease / 3)", _span(0.05))
+    leader_lease: float = _about(5.0, "how long a silent leader leads", _span(0.2))
+    standby_grace: float = _about(1.0, "how overdue a task is before others than the leader promote it", _span())
+    promote_batch: int = _about(500, "delayed tasks promoted in one call", _count(1))
+    dispatch_deadline: float = _about(5.0, "how long a dispatch tries before BrokerUnavailable", _span(0.01))
+    shutdown: float = _about(30.0, "how long running tasks may finish when the worker stops", _span())
+    unknown_ttl: float = _about(3600.0, "how long a task that nobody knows is kept for a worker that does", _span())
+    remember_ids: float = _about(3600.0, "how long an explicit id, or a cancel, is remembered", _span(0.001))
+    min_delay: float = _about(0.0, "shortest delay that is accepted", _span())
+    max_payload: int = _about(1024 * 1024, "bytes of one message", _count(1))
+    max_length: int = _about(0, "messages waiting in a queue before QueueFull; 0: no limit", _count(0))
+    history_length: int = _about(10_000, "completed messages kept with delete_on_ack=False", _count(1))
+    stall_limit: float = _about(300.0, "how long a blocked event loop keeps its leases", _span(1.0))
+    long_queue_threshold: int = _about(0, "waiting messages that call on_long_queue; 0: never", _count(0))
+
+    @property
+    def heartbeat_s(self) -> float:
+        """How often leases are renewed."""
+        return self.lease / 3 if self.heartbeat is None else self.heartbeat
+
+    @property
+    def sweep_s(self) -> float:
+        """How often lost leases are looked for."""
+        return self.lease / 3 if self.sweep is None else self.sweep
+
+
+@dataclass(frozen=True, slots=True)
+class Sourced:
+    """Settings together with where each value came from: ``argument``, the environment variable, or ``default``."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+
+
+def resolve(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> Sourced:
+    """Settings from arguments, else from ``FIRETIME_*``, else the defaults.
+
+    Raises ``InvalidOption`` for a value that cannot be meant, and for an argument that does not exist.
+    """
+    fields = {each.name: each for each in dataclasses.fields(Settings)}
+    for name in arguments:
+        if name not in fields:
+            raise InvalidOption(name, arguments[name], "one of the settings " + ", ".join(sorted(fields)))
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for name, each in fields.items():
+        variable = f"FIRETIME_{name.upper()}"
+        if arguments.get(name) is not None:
+            sources[name], given, blamed = "argument", arguments[name], name
+        elif environ.get(variable):
+            sources[name], given, blamed = variable, environ[variable], variable
+        else:
+            sources[name] = "default"
+            continue
+        values[name] = _checked(each.metadata["check"], blamed, given)
+    settings = Settings(**values)
+    _check_together(settings)
+    return Sourced(settings, sources)
+
+
+def _checked(check: Callable[[str, Any], Any], name: str, value: Any) -> Any:
+    try:
+        return check(name, value)
+    except InvalidOption:
+        raise
+    except (TypeError, ValueError):
+        raise InvalidOption(name, value, "a number") from None
+
+
+def _check_together(settings: Settings) -> None:
+    if settings.heartbeat_s > settings.lease / 2:
+        expected = f"at most half of the lease ({settings.lease} s), or one late renewal loses it"
+        raise InvalidOption("heartbeat", settings.heartbeat_s, expected)

@@ -1,0 +1,75 @@
+"""The state of a message as Redis keeps it: two counters that scripts may move, then JSON that they never read.
+
+``<crashes> <deliveries> {json}``: an edge that puts a message back carries the counters along by itself, because a
+new stream entry starts counting deliveries anew.
+"""
+
+from __future__ import annotations
+
+import traceback
+
+import msgspec
+
+from firetime.values.message import Note, State
+
+KEPT_NOTES = 9
+"""How many of the first and of the last errors are kept."""
+
+MOST_TRACEBACK = 16 * 1024
+"""Bytes kept of a traceback: its end, which names the cause."""
+
+_MOST_TEXT = 4 * 1024
+_decoder = msgspec.json.Decoder(State)
+_encoder = msgspec.json.Encoder()
+FRESH = State()
+
+
+def read_state(raw: bytes | None) -> State:
+    """The state out of its stored form; fresh when there is none, or when somebody else wrote something there."""
+    if not raw:
+        return FRESH
+    try:
+        crashes, deliveries, body = raw.split(b" ", 2)
+        counted = {"crashes": int(crashes), "deliveries": int(deliveries)}
+        return msgspec.structs.replace(_decoder.decode(body), **counted)
+    except (ValueError, msgspec.DecodeError):
+        return FRESH
+
+
+def write_state(state: State) -> bytes:
+    """The stored form."""
+    body = _encoder.encode(msgspec.structs.replace(state, crashes=0, deliveries=0))
+    return b"%d %d %b" % (state.crashes, state.deliveries, body)
+
+
+def note(error: BaseException, at_ms: int) -> Note:
+    """An error as it is kept. A failing ``str()`` of user code's error must not lose the failure itself."""
+    try:
+        text = str(error)
+        trace = "".join(traceback.format_exception(error))
+    except Exception as failing:  # noqa: BLE001 - str() of an error is user code
+        text = trace = f"<its text raised {type(failing).__name__}>"
+    return Note(_type_name(error), _printable(text[:_MOST_TEXT]), _printable(trace[-MOST_TRACEBACK:]), at_ms)
+
+
+def with_note(state: State, added: Note) -> State:
+    """The state with one more error: the first nine and the last nine are kept."""
+    if len(state.first) < KEPT_NOTES:
+        return msgspec.structs.replace(state, first=(*state.first, added))
+    return msgspec.structs.replace(state, last=(*state.last, added)[-KEPT_NOTES:])
+
+
+def newest(state: State) -> Note | None:
+    """The latest error noted, if any."""
+    notes = state.last or state.first
+    return notes[-1] if notes else None
+
+
+def _type_name(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _printable(text: str) -> str:
+    # lone surrogates, as os.fsdecode makes them, have no UTF-8 form
+    return text.encode("utf-8", "backslashreplace").decode()

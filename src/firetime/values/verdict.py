@@ -1,0 +1,186 @@
+"""How an attempt ended, and what therefore becomes of the message: decided here, acted on elsewhere."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from firetime.values.errors import (
+    InvalidTaskPayload,
+    TaskCrashed,
+    TaskExecutionError,
+    TaskMaxRetryExceeded,
+    TaskNotFound,
+    TaskRejected,
+)
+from firetime.values.message import Delivery, State
+from firetime.values.options import TaskOptions
+from firetime.values.state import newest, note, with_note
+
+Ending = Literal[
+    "returned",  # user code ended well
+    "raised",  # it raised, ran past its timeout, or its value cannot be encoded
+    "interrupted",  # the worker is stopping: given back
+    "cancelled",  # somebody asked for it
+    "lost",  # the lease ran out; another worker settles it
+    "unknown",  # no such task here
+    "crashed",  # out of crashes before it was started
+    "unreadable",  # malformed, or its record is gone
+    "failing",  # out of attempts already, and its failure handler has yet to end well
+]
+
+
+class Retry(Exception):
+    """Raise it in a task to be run again after ``delay`` seconds (default: the task's backoff).
+
+    It counts as a failure: ``max_retry`` bounds it.
+    """
+
+    def __init__(self, delay_s: float | None = None, reason: str = "asked to be tried again") -> None:
+        super().__init__(reason)
+        self.delay_s = delay_s
+
+
+class Reject(Exception):
+    """Raise it in a task to end it as a dead letter at once, whatever ``max_retry`` says."""
+
+    def __init__(self, reason: str = "rejected") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How one attempt ended."""
+
+    ending: Ending
+    value: bytes | None = None
+    """The encoded result, where one is kept."""
+    error: BaseException | None = None
+    duration_s: float = 0.0
+
+
+class Complete(msgspec.Struct, frozen=True):
+    """It is done."""
+
+    value: bytes | None = None
+
+
+class Cancel(msgspec.Struct, frozen=True):
+    """It ends as cancelled."""
+
+
+class RetryIn(msgspec.Struct, frozen=True):
+    """It is tried again later."""
+
+    delay_s: float
+    state: State
+
+
+class Bury(msgspec.Struct, frozen=True):
+    """It becomes a dead letter, after its failure handler has been told."""
+
+    reason: str
+    error: BaseException
+    state: State
+
+
+class Release(msgspec.Struct, frozen=True):
+    """It goes back to its lane; ``started`` tells whether user code saw it."""
+
+    started: bool
+
+
+class Forget(msgspec.Struct, frozen=True):
+    """Another worker holds it now: nothing is settled."""
+
+
+Verdict = Complete | Cancel | RetryIn | Bury | Release | Forget
+
+# the unknown task of a rolling deploy: 1 s, 2 s, 4 s ... 60 s, so that the new worker soon has it and nothing spins
+_MOST_PUZZLED_S = 60.0
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """What a decision depends on beside the delivery and its outcome."""
+
+    lease_s: float
+    unknown_s: float
+    now_ms: int
+    """On the server's clock, as nearly as the worker knows it."""
+
+
+def decide(delivery: Delivery, outcome: Outcome, options: TaskOptions, rules: Rules) -> Verdict:
+    """What becomes of the message."""
+    match outcome.ending:
+        case "returned":
+            return Complete(outcome.value)
+        case "cancelled":
+            return Cancel()
+        case "lost":
+            return Forget()
+        case "interrupted":
+            return Release(started=True)
+        case "raised":
+            return _after_error(delivery, outcome.error or TaskRejected("no error given"), options, rules)
+        case "unknown":
+            return _after_unknown(delivery, rules)
+        case "crashed":
+            crashed = TaskCrashed(delivery.task, delivery.crashes)
+            return Bury("crashed", crashed, _moved_on(delivery, crashed, rules))
+        case "unreadable":
+            unreadable = InvalidTaskPayload("", f"{delivery.problem} message", raw=delivery.raw)
+            return Bury(delivery.problem, unreadable, _moved_on(delivery, unreadable, rules))
+        case "failing":
+            return Bury(delivery.state.reason, _remembered(delivery), _moved_on(delivery, None, rules))
+
+
+def handler_failed(bury: Bury, error: BaseException, rules: Rules) -> RetryIn:
+    """The failure handler itself raised: it, and not the task, is tried again one lease later."""
+    state = with_note(bury.state, note(error, rules.now_ms))
+    return RetryIn(rules.lease_s, msgspec.structs.replace(state, phase="failing", reason=bury.reason))
+
+
+def _remembered(delivery: Delivery) -> BaseException:
+    """The error that ended the task, as far as its notes tell."""
+    if delivery.state.reason == "crashed":
+        return TaskCrashed(delivery.task, delivery.crashes)
+    latest = newest(delivery.state)
+    if latest is None:
+        return InvalidTaskPayload("", f"{delivery.problem or delivery.state.reason} message", raw=delivery.raw)
+    return TaskExecutionError(delivery.task, latest.type, latest.text, latest.traceback)
+
+
+def _after_error(delivery: Delivery, error: BaseException, options: TaskOptions, rules: Rules) -> Verdict:
+    state = _moved_on(delivery, error, rules)
+    state = msgspec.structs.replace(state, failures=state.failures + 1)
+    if isinstance(error, Reject):
+        return Bury("rejected", TaskRejected(error.reason), state)
+    if not isinstance(error, Retry) and not _retried(error, options):
+        return Bury("failed", error, state)
+    own = delivery.message.max_retry if delivery.message is not None else None
+    if state.failures > (options.max_retry if own is None else own):
+        return Bury("exhausted", TaskMaxRetryExceeded(delivery.task, state.failures, error), state)
+    if isinstance(error, Retry) and error.delay_s is not None:
+        return RetryIn(error.delay_s, state)
+    return RetryIn(options.backoff.delay_s(failures=state.failures, error=error, lease_s=rules.lease_s), state)
+
+
+def _retried(error: BaseException, options: TaskOptions) -> bool:
+    return isinstance(error, options.retry_on) and not isinstance(error, options.no_retry_on)
+
+
+def _after_unknown(delivery: Delivery, rules: Rules) -> Verdict:
+    state = _moved_on(delivery, None, rules)
+    seen_ms = state.first_seen_ms or rules.now_ms
+    state = msgspec.structs.replace(state, first_seen_ms=seen_ms, puzzled=state.puzzled + 1)
+    if rules.now_ms - seen_ms >= rules.unknown_s * 1000:
+        error = TaskNotFound(delivery.task)
+        return Bury("unknown", error, with_note(state, note(error, rules.now_ms)))
+    return RetryIn(min(2.0 ** (state.puzzled - 1), _MOST_PUZZLED_S), state)
+
+
+def _moved_on(delivery: Delivery, error: BaseException | None, rules: Rules) -> State:
+    """The state with what the present entry's delivery count says carried along, and the error noted."""
+    state = msgspec.structs.replace(delivery.state, crashes=delivery.crashes, deliveries=delivery.number)
+    return state if error is None else with_note(state, note(error, rules.now_ms))

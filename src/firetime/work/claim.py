@@ -1,0 +1,149 @@
+"""Deliveries come off one queue, never more than there are slots free; lost leases come first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from firetime.store.clock import ServerClock
+from firetime.store.connect import Server
+from firetime.store.keys import QueueKeys
+from firetime.values.codec import Codec
+from firetime.values.errors import InvalidTaskPayload
+from firetime.values.message import Delivery, Fence
+from firetime.values.state import FRESH, read_state
+
+MOST_DELIVERIES = 500
+BUDGET_BYTES = 1024 * 1024
+"""One claim gives at most so many deliveries, and about so many bytes (design, fact 2)."""
+
+_BOTTOM_SHARE = 10
+"""One claim in so many starts from the lowest lane, so that low ones always get their share."""
+
+_FIELDS = 8
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """What one claim gave."""
+
+    deliveries: list[Delivery]
+    drained: bool
+    """Whether the lanes were empty when it ended."""
+    paused: bool
+    remade: bool
+    """Whether consumer groups were missing and have been made anew."""
+    stale: int
+    late: bool = False
+    """Whether the answer came so late that its deliveries may be another's by now; none was taken."""
+
+
+class Claimer:
+    """One worker's claims from one queue. Not for two claims at once."""
+
+    def __init__(
+        self,
+        server: Server,
+        keys: QueueKeys,
+        consumer: str,
+        codec: Codec,
+        clock: ServerClock,
+        *,
+        lease_s: float,
+        sweep_s: float,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.keys = keys
+        self.in_flight = False
+        self._server = server
+        self._consumer = consumer
+        self._codec = codec
+        self._clock = clock
+        self._lease_s = lease_s
+        self._sweep_s = sweep_s
+        self._monotonic = monotonic
+        self._claims = 0
+        self._next_sweep = monotonic() + lease_s
+
+    def connected_anew(self) -> None:
+        """After an outage nobody sweeps before one lease has passed: idle times went on, renewals could not."""
+        self._next_sweep = self._monotonic() + self._lease_s
+
+    def sweep_due_in(self) -> float:
+        """Seconds until a claim should look for lost leases even if no bell rings."""
+        return max(0.0, self._next_sweep - self._monotonic())
+
+    async def claim(self, free: int) -> Claimed:
+        """At most ``free`` deliveries. Raises ``QueueError`` kinds.
+
+        A claim whose answer is lost, or comes later than half a lease, gives none: renewal finds what it left.
+        """
+        free = min(free, MOST_DELIVERIES)
+        self._claims += 1
+        sent = self._monotonic()
+        sweep = sent >= self._next_sweep
+        self.in_flight = True
+        try:
+            told = await self._server.run("claim", self.keys, self._arguments(free, sweep=sweep))
+        finally:
+            self.in_flight = False
+        received = self._monotonic()
+        self._clock.observe(told[0], sent=sent, received=received)
+        if sweep:
+            self._next_sweep = received + self._sweep_s
+        count = (len(told) - 3) // _FIELDS
+        if received - sent > self._lease_s / 2:
+            return Claimed([], drained=False, paused=False, remade=False, stale=0, late=True)
+        deliveries = self._read(told)
+        return Claimed(
+            deliveries=deliveries,
+            drained=count < free and not _spent(told),
+            paused=told[1] == b"paused",
+            remade=told[1] == b"remade",
+            stale=told[2],
+        )
+
+    def _arguments(self, free: int, *, sweep: bool) -> dict[str, Any]:
+        return {
+            "consumer": self._consumer,
+            "free": free,
+            "order": "lnh" if self._claims % _BOTTOM_SHARE == 0 else "hnl",
+            "sweep": int(sweep),
+            "lease_ms": round(self._lease_s * 1000),
+            "sweep_ms": max(1, round(self._sweep_s * 1000)),
+            "budget": BUDGET_BYTES,
+        }
+
+    def _read(self, told: list[Any]) -> list[Delivery]:
+        claimed_ms = told[0] // 1000
+        return [self._delivery(told[at : at + _FIELDS], claimed_ms) for at in range(3, len(told), _FIELDS)]
+
+    def _delivery(self, words: list[Any], claimed_ms: int) -> Delivery:
+        lane, entry, count, task_id, record, state, fire, cancel_asked = words
+        message, problem = None, ""
+        if record is None:
+            problem = "record lost"
+        else:
+            try:
+                message = self._codec.decode(record)
+            except InvalidTaskPayload:
+                problem = "malformed"
+        place = entry.decode()
+        return Delivery(
+            task_id=task_id.decode("utf-8", "backslashreplace"),
+            fence=Fence(self.keys.queue, lane.decode(), place, self._consumer, count),
+            message=message,
+            raw=(record or b"") if message is None else b"",
+            problem=problem,
+            state=read_state(state) if state else FRESH,
+            fire_ms=int(fire) if fire else 0,
+            claimed_ms=claimed_ms,
+            cancel_asked=cancel_asked == 1,
+        )
+
+
+def _spent(told: list[Any]) -> bool:
+    """Whether the byte budget, and not an empty lane, may have ended the claim."""
+    return sum(len(told[at] or b"") for at in range(7, len(told), _FIELDS)) * 2 > BUDGET_BYTES

@@ -1,0 +1,169 @@
+"""Free slots draw deliveries in: bells tell which queues may have some, claims fetch them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+
+from firetime.store.keys import QueueKeys
+from firetime.values.errors import QueueError
+from firetime.values.events import WorkerEvent
+from firetime.work.claim import Claimer
+from firetime.worker.road import Road
+from firetime.worker.workshop import Health, Patience, Stir, Workshop
+
+_BELL_S = 5
+"""How long the server holds a blocking read before it says that nothing came; the client's deadline is later."""
+
+_BELL_DEADLINE_S = _BELL_S + 5.0
+
+
+class _Source:
+    """One queue as this worker draws from it."""
+
+    def __init__(self, keys: QueueKeys, claimer: Claimer) -> None:
+        self.keys = keys
+        self.claimer = claimer
+        self.promising = True
+        """Whether a claim may find something: not since one found the lanes empty, until a bell rings."""
+        self.known = False
+        """Whether a claim has succeeded before: groups that are missing after that have been deleted."""
+
+
+class Intake:
+    """The claims of one worker over all its queues."""
+
+    def __init__(
+        self, shop: Workshop, road: Road, stir: Stir, health: Health, *, on_doubt: Callable[[str], None]
+    ) -> None:
+        self._shop = shop
+        self._road = road
+        self._stir = stir
+        self._health = health
+        self._on_doubt = on_doubt
+        settings = shop.settings
+        self._sources = [
+            _Source(
+                keys,
+                Claimer(
+                    shop.server,
+                    keys,
+                    shop.token,
+                    shop.codec,
+                    shop.clock,
+                    lease_s=settings.lease,
+                    sweep_s=settings.sweep_s,
+                ),
+            )
+            for keys in shop.queues.values()
+        ]
+        self._by_bell: Mapping[bytes, _Source] = {each.keys.bell.encode(): each for each in self._sources}
+        self.open = True
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the last claim of every queue found nothing more."""
+        return not any(source.promising or source.claimer.in_flight for source in self._sources)
+
+    def look_again(self) -> None:
+        """Lets every queue be claimed from, whatever its bell says."""
+        for source in self._sources:
+            source.promising = True
+        self._stir.notify()
+
+    def close(self) -> None:
+        """No more claims; one in flight is answered first."""
+        self.open = False
+        self._stir.notify()
+
+    def connected_anew(self) -> None:
+        """After an outage: no sweeps for one lease, and every queue may have something."""
+        for source in self._sources:
+            source.claimer.connected_anew()
+        self.look_again()
+
+    def claim_in_flight(self, queue: str) -> bool:
+        """Whether a claim of the queue waits for its answer."""
+        return any(source.claimer.in_flight for source in self._sources if source.keys.queue == queue)
+
+    async def claim_all(self) -> None:
+        """Until closed: fills the free slots, queue by queue."""
+        patience = Patience(self._health, "claim")
+        while self.open:
+            source = self._next_source()
+            free = self._road.slots.free()
+            if source is None or free == 0:
+                await self._stir.wait(None if free == 0 else self._until_sweep())
+                continue
+            try:
+                claimed = await source.claimer.claim(free)
+            except QueueError as error:
+                error.kind = "fetch"
+                self._on_doubt(source.keys.queue)
+                await patience.endure(error)
+                continue
+            patience.over()
+            self._road.take(claimed)
+            if claimed.late:
+                self._on_doubt(source.keys.queue)
+            if claimed.remade and source.known:
+                self._shop.events.emit(WorkerEvent("remade", self._shop.token, source.keys.queue))
+            source.known = True
+            if claimed.drained or claimed.paused:
+                source.promising = False
+                self._stir.notify()
+
+    def _next_source(self) -> _Source | None:
+        """The next queue in turn that promises something, or whose lost leases are to be looked for."""
+        for number, source in enumerate(self._sources):
+            if source.promising or source.claimer.sweep_due_in() == 0:
+                # whoever was served goes to the end
+                self._sources.append(self._sources.pop(number))
+                return source
+        return None
+
+    def _until_sweep(self) -> float:
+        # spread, so that a fleet started together does not sweep together
+        return min(source.claimer.sweep_due_in() for source in self._sources) + random.uniform(0.001, 0.05)
+
+    async def hear_bells(self) -> None:
+        """Until closed: marks the queues whose bell rings while there are slots free."""
+        patience = Patience(self._health, "bell")
+        line = self._shop.server.line()
+        try:
+            while self.open:
+                if not self._listens():
+                    await self._stir.wait()
+                    continue
+                try:
+                    heard = await line.ask("BLPOP", *self._bells(), _BELL_S, deadline_s=_BELL_DEADLINE_S)
+                except QueueError as error:
+                    error.kind = "fetch"
+                    await patience.endure(error)
+                    continue
+                patience.over()
+                if heard is not None:
+                    await self._rung(self._by_bell[heard[0]])
+        finally:
+            await line.aclose()
+
+    def _listens(self) -> bool:
+        """With one queue there is no need to hear its bell while it is being emptied anyway."""
+        if not self._road.slots.free():
+            return False
+        return len(self._sources) > 1 or not self._sources[0].promising
+
+    def _bells(self) -> list[str]:
+        return [source.keys.bell for source in self._sources]
+
+    async def _rung(self, source: _Source) -> None:
+        if self.open and self._road.slots.free():
+            source.promising = True
+            self._stir.notify()
+            return
+        try:
+            # heard too late to act on it: another worker should
+            await self._shop.server.run("ring", source.keys, {})
+        except QueueError:
+            # the bell rings again with the next message, and every worker looks at its sweep anyway
+            return

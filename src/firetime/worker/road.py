@@ -1,0 +1,213 @@
+"""The road of a delivery through a worker: claimed, admitted, run, settled."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from firetime.upkeep.lease import Renewed
+from firetime.values.dead_letter import dead_letter
+from firetime.values.errors import LeaseLost
+from firetime.values.events import TaskEvent, Trouble
+from firetime.values.message import Delivery, Fence
+from firetime.values.state import FRESH
+from firetime.values.verdict import (
+    Bury,
+    Complete,
+    Outcome,
+    Release,
+    Rules,
+    Verdict,
+    decide,
+    handler_failed,
+)
+from firetime.work.admit import UNKNOWN_TASK, admit
+from firetime.work.claim import Claimed
+from firetime.work.edges import Edges, Settlement
+from firetime.work.run import CoroutineRun, ThreadRun
+from firetime.work.settle import Settled, Settler
+from firetime.work.threads import Threads
+from firetime.worker.slots import Slots
+from firetime.worker.workshop import Stir, Workshop
+
+Spot = tuple[str, str, str]
+_log = logging.getLogger("firetime.worker")
+
+
+class Road:
+    """Where each delivery of one worker is on its way, from claim to settlement."""
+
+    def __init__(self, shop: Workshop, stir: Stir, spawn: Callable[[Any], asyncio.Task[Any]]) -> None:
+        self._shop = shop
+        self._stir = stir
+        self._spawn = spawn
+        settings = shop.settings
+        self.threads = Threads(settings.threads)
+        self.slots = Slots(settings.concurrency, self.threads, shop.tasks)
+        self.settler = Settler(
+            Edges(
+                shop.server,
+                lambda queue: shop.queues[queue],
+                shop.token,
+                history_length=settings.history_length,
+                remember_s=settings.remember_ids,
+            )
+        )
+        self.running: dict[Spot, CoroutineRun | ThreadRun] = {}
+        self._told = 0
+        """Failure handlers that run now."""
+
+    @property
+    def clear(self) -> bool:
+        """Whether nothing is on the road."""
+        return not self.running and not self._told and not len(self._shop.held)
+
+    def take(self, claimed: Claimed) -> None:
+        """Starts what was claimed, or gives it its end."""
+        self._shop.held.add(claimed.deliveries)
+        for delivery in claimed.deliveries:
+            self._start(delivery)
+
+    def _start(self, delivery: Delivery) -> None:
+        definition = self._shop.tasks.get(delivery.task)
+        ended = admit(delivery, definition)
+        if ended is not None or definition is None:
+            self._ended(delivery, ended or Outcome("unknown"))
+            return
+        if self._shop.events.every_task:
+            self._shop.events.emit(TaskEvent("started", delivery))
+        if definition.is_coroutine:
+            run = CoroutineRun(delivery, definition, self._ended)
+            self.slots.coroutines += 1
+            run.task = self._spawn(run.run())
+            run.task.add_done_callback(self._coroutine_gone)
+            self.running[_spot(delivery)] = run
+        else:
+            job = ThreadRun(delivery, definition, self.threads, self._ended)
+            self.running[_spot(delivery)] = job
+            self.threads.submit(job)
+
+    def _coroutine_gone(self, _task: asyncio.Task[Any]) -> None:
+        self.slots.coroutines -= 1
+        self._stir.notify()
+
+    def _ended(self, delivery: Delivery, outcome: Outcome) -> None:
+        self.running.pop(_spot(delivery), None)
+        definition = self._shop.tasks.get(delivery.task)
+        verdict = decide(delivery, outcome, definition.options if definition else UNKNOWN_TASK, self._rules())
+        if isinstance(verdict, Bury) and self._shop.failure_handlers:
+            self._told += 1
+            self._spawn(self._tell_handlers(delivery, outcome, verdict))
+        else:
+            self._settle(delivery, outcome, verdict)
+
+    def _rules(self) -> Rules:
+        settings = self._shop.settings
+        return Rules(lease_s=settings.lease, unknown_s=settings.unknown_ttl, now_ms=self._shop.clock.now_ms())
+
+    async def _tell_handlers(self, delivery: Delivery, outcome: Outcome, bury: Bury) -> None:
+        letter = dead_letter(
+            task_id=delivery.task_id,
+            queue=delivery.queue,
+            message=delivery.message,
+            raw=delivery.raw,
+            state=bury.state,
+            reason=bury.reason,
+            crashes=delivery.crashes,
+        )
+        verdict: Verdict = bury
+        try:
+            for handler in self._shop.failure_handlers:
+                if inspect.iscoroutinefunction(handler):
+                    await handler(letter, bury.error)
+                else:
+                    await asyncio.to_thread(handler, letter, bury.error)
+        except Exception as error:  # noqa: BLE001 - user code: what it raises is a retry of the handler
+            _log.exception("the failure handler failed for %s %s; it is told again later", letter.task, letter.id)
+            verdict = handler_failed(bury, error, self._rules())
+        except asyncio.CancelledError:
+            verdict = Release(started=False)
+        finally:
+            self._told -= 1
+        self._settle(delivery, outcome, verdict)
+
+    def _settle(self, delivery: Delivery, outcome: Outcome, verdict: Verdict) -> None:
+        definition = self._shop.tasks.get(delivery.task)
+        self.settler.put(
+            Settlement(
+                delivery=delivery,
+                outcome=outcome,
+                verdict=verdict,
+                late_ms=delivery.claimed_ms - delivery.fire_ms if delivery.fire_ms else -1,
+                keep_history=definition is not None and not definition.options.delete_on_ack,
+            )
+        )
+        self._stir.notify()
+
+    def settled(self, settled: Settled) -> None:
+        """The server has answered for a batch."""
+        self._shop.held.drop(each.delivery for each in settled.batch)
+        events = self._shop.events
+        if settled.error is not None:
+            events.emit(Trouble(settled.error))
+        for each in settled.batch:
+            refused = each.delivery.task_id in settled.refused
+            if refused or events.every_task or not isinstance(each.verdict, Complete):
+                events.emit(TaskEvent("refused" if refused else "settled", each.delivery, each.outcome, each.verdict))
+        for error in settled.not_freed:
+            events.emit(Trouble(error))
+        self._stir.notify()
+
+    def renewed(self, renewed: Renewed, *, claim_in_flight: bool) -> None:
+        """What the renewal of leases has found."""
+        for delivery in renewed.lost:
+            self._lose(delivery)
+        for delivery in renewed.cancel_asked:
+            self.cancel(delivery.task_id)
+        if not claim_in_flight:
+            for fence, task_id in renewed.unknown:
+                self._give_back(fence, task_id)
+
+    def _lose(self, delivery: Delivery) -> None:
+        if self._shop.held.get(delivery.queue, (delivery.fence.lane, delivery.fence.entry)) is not delivery:
+            return
+        self._shop.events.emit(TaskEvent("lost", delivery))
+        self._shop.events.emit(Trouble(LeaseLost(delivery.task, delivery.task_id)))
+        run = self.running.get(_spot(delivery))
+        if run is not None:
+            run.stop(Outcome("lost"))
+
+    def _give_back(self, fence: Fence, task_id: str) -> None:
+        """A claim's reply was lost: what it gave is released, to be run by whoever comes first."""
+        if self._shop.held.get(fence.queue, (fence.lane, fence.entry)) is None:
+            delivery = Delivery(
+                task_id=task_id, fence=fence, message=None, state=FRESH, fire_ms=0, claimed_ms=self._shop.clock.now_ms()
+            )
+            self._shop.held.add([delivery])
+            self._settle(delivery, Outcome("interrupted"), Release(started=False))
+
+    def cancel(self, task_id: str) -> None:
+        """Somebody asked for it: a coroutine is cancelled; a thread runs to its end, but is not retried."""
+        for run in tuple(self.running.values()):
+            if run.delivery.task_id == task_id:
+                self._shop.events.emit(TaskEvent("cancel asked", run.delivery))
+                run.cancel()
+
+    def release_unstarted(self) -> None:
+        """Gives back what waits for a thread; no counter of it moves."""
+        for job in self.threads.withdraw():
+            if isinstance(job, ThreadRun):
+                self.running.pop(_spot(job.delivery), None)
+                self._settle(job.delivery, Outcome("interrupted"), Release(started=False))
+
+    def interrupt(self) -> None:
+        """Cancels what runs; it is given back, and a thread that goes on is not waited for."""
+        for run in tuple(self.running.values()):
+            run.stop(Outcome("interrupted"))
+
+
+def _spot(delivery: Delivery) -> Spot:
+    return delivery.fence.queue, delivery.fence.lane, delivery.fence.entry

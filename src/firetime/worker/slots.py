@@ -1,0 +1,39 @@
+"""How many tasks may still be started: coroutines and threads are bounded each on their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from firetime.values.definition import Definition
+from firetime.work.threads import Threads
+
+
+class Slots:
+    """The room of one worker."""
+
+    def __init__(self, concurrency: int, threads: Threads, tasks: Mapping[str, Definition]) -> None:
+        self.concurrency = concurrency
+        self.coroutines = 0
+        """Coroutine tasks that run."""
+        self._threads = threads
+        self._tasks = tasks
+
+    def free(self) -> int:
+        """How many deliveries to claim at most.
+
+        A claim cannot choose between kinds of tasks. Where both are registered, as many ``def`` tasks as there are
+        threads may wait here for one, so that busy threads do not keep coroutines out.
+        """
+        kinds = {definition.is_coroutine for definition in self._tasks.values()}
+        coroutines = self.concurrency - self.coroutines
+        in_threads = self._threads.busy + self._threads.waiting
+        if kinds == {True}:
+            return max(0, coroutines)
+        if kinds == {False}:
+            return max(0, self._threads.size - in_threads)
+        return max(0, min(coroutines, 2 * self._threads.size - in_threads))
+
+    @property
+    def running(self) -> int:
+        """Tasks that run or wait for a thread."""
+        return self.coroutines + self._threads.busy + self._threads.waiting

@@ -1,0 +1,121 @@
+"""What the parts of one worker share."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from firetime.store.clock import ServerClock
+from firetime.store.connect import Server
+from firetime.store.keys import QueueKeys
+from firetime.upkeep.lease import Held
+from firetime.values.codec import Codec
+from firetime.values.dead_letter import DeadLetter
+from firetime.values.definition import Definition
+from firetime.values.errors import QueueError
+from firetime.values.events import Events, Trouble, WorkerEvent
+from firetime.values.settings import Settings
+from firetime.worker.hooks import Hooks
+
+FailureHandler = Callable[[DeadLetter, BaseException], Awaitable[Any] | Any]
+"""Told of a message out of attempts before it becomes a dead letter; raising makes firetime tell it again later."""
+
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    """One worker's tools and surroundings."""
+
+    token: str
+    """The worker's name: its consumer, its candidacy, its entry in the register."""
+    settings: Settings
+    server: Server
+    queues: Mapping[str, QueueKeys]
+    tasks: Mapping[str, Definition]
+    codec: Codec
+    events: Events
+    failure_handlers: list[FailureHandler]
+    hooks: Hooks
+    clock: ServerClock = field(default_factory=ServerClock)
+    held: Held = field(default_factory=Held)
+
+
+class Stir:
+    """Wakes whoever waits for something to have changed. Look first, then wait: nothing comes between the two."""
+
+    def __init__(self) -> None:
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def notify(self) -> None:
+        """Something has changed."""
+        if self._waiters:
+            for waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._waiters.clear()
+
+    async def wait(self, timeout_s: float | None = None) -> None:
+        """Until the next change, or until time is over."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await waiter
+        except TimeoutError:
+            return
+
+
+class Health:
+    """Which loops of a worker cannot do their work now. Trouble is told when it begins and when it is over."""
+
+    def __init__(self, shop: Workshop, on_back: Callable[[], None]) -> None:
+        self._shop = shop
+        self._on_back = on_back
+        self._down: set[str] = set()
+
+    @property
+    def troubled(self) -> frozenset[str]:
+        """The loops that are in trouble."""
+        return frozenset(self._down)
+
+    def lost(self, loop: str, error: QueueError) -> None:
+        """A loop has failed."""
+        if loop not in self._down:
+            first = not self._down
+            self._down.add(loop)
+            if first:
+                self._shop.events.emit(WorkerEvent("disconnected", self._shop.token, detail=str(error)))
+            self._shop.events.emit(Trouble(error))
+
+    def back(self, loop: str) -> None:
+        """A loop has succeeded."""
+        if loop in self._down:
+            self._down.discard(loop)
+            self._on_back()
+            if not self._down:
+                self._shop.events.emit(WorkerEvent("reconnected", self._shop.token))
+
+
+class Patience:
+    """How one loop bears an outage: with growing pauses, spread so that a fleet does not return in one instant."""
+
+    def __init__(self, health: Health, loop: str) -> None:
+        self._health = health
+        self._loop = loop
+        self._pause_s = _FIRST_PAUSE_S
+
+    async def endure(self, error: QueueError) -> None:
+        """Tells, and waits a while before the next try: 0.05 s at first, at most 1 s."""
+        self._health.lost(self._loop, error)
+        await asyncio.sleep(self._pause_s * random.uniform(0.5, 1.0))
+        self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
+
+    def over(self) -> None:
+        """The loop has succeeded."""
+        self._pause_s = _FIRST_PAUSE_S
+        self._health.back(self._loop)

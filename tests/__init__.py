@@ -1,0 +1,1 @@
+"""The tests: story, edges, laws, cases, chaos, house."""
