@@ -11,7 +11,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 unexport PYRIGHT_PYTHON_FORCE_VERSION PYRIGHT_PYTHON_PYLANCE_VERSION
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format redis-server
+.PHONY: help demo test check format redis-server bench bench-quick bench-core bench-time
 
 help: ## what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,23 @@ check: $(VENV)/test ## format, lint, types and the import contract
 format: $(VENV)/test ## put the code into its form
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+
+bench: $(VENV)/package $(VENV)-bench/installed ## everything beside its peers: docs/benchmarks/results.md
+	$(BIN)/python -m bench --growth $(BENCH)
+
+bench-quick: $(VENV)/package $(VENV)-bench/installed ## the same in under 2 minutes, beside the fastest peers
+	$(BIN)/python -m bench --quick $(BENCH)
+
+bench-core: $(VENV)/package ## the two figures of the engine
+	$(BIN)/python -m bench.core $(BENCH)
+
+bench-time: $(VENV)/package ## how late delayed tasks start, leaders killed among them; a backlog's costs
+	$(BIN)/python bench/time.py $(BENCH)
+
+# The peers need different versions of redis-py: one environment for each.
+$(VENV)-bench/installed: bench/install.py $(wildcard bench/constraints/*.txt)
+	$(PYTHON) -m bench.install $(VENV)-bench
+	@touch $@
 
 $(VENV)/package: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

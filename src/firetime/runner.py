@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
@@ -18,21 +17,21 @@ from firetime.produce.result import Handle
 from firetime.produce.task import Dispatcher, send_many
 from firetime.store.address import Address
 from firetime.store.clock import Shift
-from firetime.store.connect import Server
-from firetime.values.codec import Codec, JsonCodec
+from firetime.store.connect import Server, read_clock
+from firetime.store.places import Home, connect
+from firetime.values.codec import Codec, Guarded, JsonCodec
 from firetime.values.definition import Definition
 from firetime.values.durations import Duration, seconds
-from firetime.values.errors import FiretimeError, RunnerAlreadyStarted
-from firetime.values.events import Event, Events, Trouble
+from firetime.values.errors import FiretimeError, InvalidOption, RunnerAlreadyStarted
+from firetime.values.events import Events
 from firetime.values.ids import checked_name, new_token
 from firetime.values.message import Parcel
 from firetime.values.options import dispatch_options
-from firetime.values.settings import Settings, resolve
-from firetime.worker.hooks import Buffer, Hooks, log_event, wants_every_task
+from firetime.values.settings import Settings, chosen_url, reconfigured, resolve
+from firetime.worker.hooks import Hooks, log_event, troubles, wants_every_task
 
 if TYPE_CHECKING:
-    from firetime.store.embedded import EmbeddedServer
-    from firetime.worker import Worker
+    from firetime.worker.worker import Worker
     from firetime.worker.workshop import FailureHandler
 
 P = ParamSpec("P")
@@ -55,21 +54,21 @@ class TaskRunner(Registry):
     def __init__(self, url: str | None = None, *, codec: Codec | None = None, **settings: Any) -> None:
         self.sourced = resolve(settings, os.environ)
         self.settings: Settings = self.sourced.settings
-        self.url_source, given = _chosen_url(url, os.environ)
+        self.url_source, given = chosen_url(url, os.environ)
         self.events = Events()
         self.events.subscribe(log_event, every_task=False)
         self.clock_shift = Shift()
         """Moved by ``firetime.testing`` only."""
         self._address = Address(given) if given is not None else None
-        self._embedded: EmbeddedServer | None = None
-        self._starting_embedded = threading.Lock()
+        self._home = Home(Path(EMBEDDED_FOLDER))
         self._hooks = Hooks()
         self._failure_handlers: list[FailureHandler] = []
         self._worker: Worker | None = None
         self._worker_server: Server | None = None
-        self._starting = False
+        self._starting: asyncio.Future[None] | None = None
+        """Done when the start under way has ended, well or not."""
         house = House(
-            codec=codec or JsonCodec(),
+            codec=Guarded(codec or JsonCodec()),
             max_payload=self.settings.max_payload,
             remember_s=self.settings.remember_ids,
             min_delay_s=self.settings.min_delay,
@@ -115,20 +114,9 @@ class TaskRunner(Registry):
         self._hooks.on_demoted.append(hook)
         return hook
 
-    async def errors(self) -> AsyncIterator[BaseException]:
+    def errors(self) -> AsyncIterator[BaseException]:
         """Infrastructure errors from now on. Nothing waits for whoever iterates: the oldest are dropped beyond 1000."""
-        buffer = Buffer()
-
-        def take(event: Event) -> None:
-            if isinstance(event, Trouble):
-                buffer.put(event.error)
-
-        self.events.subscribe(take, every_task=False)
-        try:
-            async for error in buffer:
-                yield error
-        finally:
-            self.events.unsubscribe(take)
+        return troubles(self.events)
 
     # --- sending
 
@@ -164,6 +152,8 @@ class TaskRunner(Registry):
 
     def handle(self, task_id: str, *, queue: str = "default") -> Handle[Any]:
         """The handle of a message known by its id and queue."""
+        if not isinstance(task_id, str) or not task_id.isprintable():  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOption("task_id", task_id, "the id of a message, as handle.task_id has it")
         return Handle(self.desk, checked_name("queue", queue), task_id)
 
     def dead(self, queue: str = "default") -> DeadLetters:
@@ -197,6 +187,17 @@ class TaskRunner(Registry):
         named = {definition.options.queue for definition in self.tasks.values()}
         return self.settings.queues or tuple(sorted(named)) or ("default",)
 
+    def configure(self, **settings: Any) -> None:
+        """Replaces settings before ``start()``: those of working only, for what was sent already went by the others.
+
+        Raises ``InvalidOption``, and ``RunnerAlreadyStarted``.
+        """
+        if self._starting is not None or self._worker is not None:
+            raise RunnerAlreadyStarted
+        self.sourced = reconfigured(self.sourced, settings)
+        self.settings = self.sourced.settings
+        self.overview = Overview(self.desk, gone_s=3 * self.settings.lease)
+
     async def start(self, *, workers: bool = True, scheduler: bool = True) -> None:
         """Starts working here and returns at once; ``stop()`` ends it.
 
@@ -204,15 +205,16 @@ class TaskRunner(Registry):
         Raises ``RunnerAlreadyStarted`` (also for two calls at once) and ``QueueError`` kinds when the server cannot be
         had within the dispatch deadline.
         """
-        from firetime.worker import Worker
+        from firetime.worker.worker import Worker
         from firetime.worker.workshop import Workshop
 
-        if self._starting or self._worker is not None:
+        self._forget_orphan()
+        if self._starting is not None or self._worker is not None:
             raise RunnerAlreadyStarted
-        self._starting = True
+        self._starting = starting = asyncio.get_running_loop().create_future()
         try:
-            server = await self._connect()
-            await server.ask("PING", deadline_s=self.settings.dispatch_deadline)
+            server = self._worker_server = await self._connect()
+            clock = await read_clock(server, deadline_s=self.settings.dispatch_deadline)
             self.events.every_task |= wants_every_task()
             if scheduler:
                 await self.write_schedules()
@@ -226,37 +228,66 @@ class TaskRunner(Registry):
                 events=self.events,
                 failure_handlers=self._failure_handlers,
                 hooks=self._hooks,
+                restore_schedules=self.restore_schedules,
+                clock=clock,
             )
             self._worker = Worker(shop, works=workers, schedules=scheduler)
-            self._worker_server = server
             self._worker.start()
         finally:
-            self._starting = False
+            self._starting = None
+            starting.set_result(None)
+            if self._worker is None:
+                await self.stop()
+
+    async def run(self, *, workers: bool = True, scheduler: bool = True, until_idle: bool = False) -> None:
+        """Starts, works until SIGTERM or SIGINT, then stops and closes; a second signal cancels at once what still runs.
+
+        While the server is away it says so in the log and waits for it: processes are started in any order.
+        ``until_idle``: it also ends when nothing is ready and nothing runs here; what is delayed, or paused, does not
+        count. Raises ``BrokerRefused`` for what waiting does not mend, and ``RunnerAlreadyStarted``.
+        """
+        from firetime.worker.signals import run_until_asked
+
+        await run_until_asked(self, workers=workers, scheduler=scheduler, until_idle=until_idle)
 
     async def stop(self, within: Duration | None = None) -> None:
         """Stops working here; it costs no task an attempt.
 
         No more claims; what has not started is given back; what runs may finish ``within`` seconds (default: the
-        ``shutdown`` setting) and is then cancelled and given back.
+        ``shutdown`` setting) and is then cancelled and given back. A start under way ends first.
         """
+        if self._starting is not None:
+            await asyncio.wait([self._starting])
+        self._forget_orphan()
         worker, server = self._worker, self._worker_server
         if worker is not None:
             await worker.stop(None if within is None else seconds("within", within))
+        # whoever else waited for the same end may have started anew meanwhile
+        if worker is self._worker:
             self._worker = None
-        if server is not None:
+        if server is not None and server is self._worker_server:
             self._worker_server = None
             await server.aclose()
+
+    def _forget_orphan(self) -> None:
+        """An event loop that ended without ``stop()`` took its worker with it; the runner works on in another one."""
+        if self._worker is not None and self._worker.orphaned:
+            self._worker.forget()
+            self._worker = None
+            if self._worker_server is not None:
+                self._worker_server.sever()
+                self._worker_server = None
 
     async def aclose(self) -> None:
         """Stops, drops the running loop's connections, and lets go of the embedded server."""
         await self.stop()
         await self.desk.aclose()
-        self._release_embedded()
+        self._home.leave()
 
     def close(self) -> None:
         """The same from code without an event loop: ends the loop that the ``_sync`` calls use."""
         self.desk.portal.close(self.desk.aclose)
-        self._release_embedded()
+        self._home.leave()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -270,36 +301,9 @@ class TaskRunner(Registry):
     @property
     def address(self) -> str:
         """Where the server is, without its password."""
-        return str(self._address) if self._address is not None else f"embedded, in ./{EMBEDDED_FOLDER}"
+        return str(self._address) if self._address is not None else f"embedded, in {self._home.folder}"
 
     async def _connect(self) -> Server:
-        address = self._address
-        if address is None:
-            address = await asyncio.to_thread(self._join_embedded)
-        return Server(address, self.clock_shift)
-
-    def _join_embedded(self) -> Address:
-        from firetime.store.embedded import join_or_start
-
-        with self._starting_embedded:
-            address = self._address
-            if address is None:
-                self._embedded = join_or_start(Path(EMBEDDED_FOLDER))
-                address = self._address = Address(self._embedded.url)
-            return address
-
-    def _release_embedded(self) -> None:
-        with self._starting_embedded:
-            if self._embedded is not None:
-                self._embedded.close()
-                self._embedded, self._address = None, None
-
-
-def _chosen_url(url: str | None, environ: Mapping[str, str]) -> tuple[str, str | None]:
-    """Where the URL comes from, and the URL; None: embedded."""
-    if url is not None:
-        return "argument", url
-    for variable in ("FIRETIME_URL", "REDIS_URL"):
-        if environ.get(variable):
-            return variable, environ[variable]
-    return "embedded", None
+        if self._address is None:
+            return await self._home.connect(self.clock_shift)
+        return connect(self._address, self.clock_shift)

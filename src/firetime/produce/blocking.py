@@ -4,23 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import TypeVar
+from weakref import WeakSet
 
-from firetime.values.errors import WrongContext
+from firetime.values.errors import BrokerUnavailable, WrongContext
 
 T = TypeVar("T")
+
+
+_portals: WeakSet[Portal] = WeakSet()
+
+
+def _begin_anew() -> None:
+    for portal in tuple(_portals):
+        portal.begin_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
 
 
 class Portal:
     """One event loop in one daemon thread; after a fork the child makes its own, for a thread does not survive one."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_fork: Callable[[], None]) -> None:
+        self._on_fork = on_fork
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._pid = 0
+        self._thread: threading.Thread | None = None
+        _portals.add(self)
+
+    def begin_anew(self) -> None:
+        """In a forked child, before anything else runs there; the lock may be held by a thread that does not exist."""
+        self._lock = threading.Lock()
+        self._loop = self._thread = None
+        self._on_fork()
 
     def call(self, function: Callable[[], Awaitable[T]]) -> T:
         """Runs ``await function()`` over there and waits for it.
@@ -34,35 +56,48 @@ class Portal:
         else:
             raise WrongContext("an event loop runs in this thread: await the call without _sync instead")
 
+        if sys.is_finalizing():
+            # daemon threads run no more: the answer would never come
+            raise WrongContext("the interpreter is exiting: make the call earlier, or in an atexit function")
+
         async def awaited() -> T:
             return await function()
 
-        future: Future[T] = asyncio.run_coroutine_threadsafe(awaited(), self._running_loop())
-        return future.result()
+        with self._lock:
+            # handed over before anybody closes: what the loop has been given ends, one way or another
+            future: Future[T] = asyncio.run_coroutine_threadsafe(awaited(), self._running_loop())
+        try:
+            return future.result()
+        except CancelledError:
+            raise BrokerUnavailable("the runner was closed meanwhile", maybe_accepted=True) from None
 
     def close(self, clean_up: Callable[[], Awaitable[None]]) -> None:
-        """Runs the clean-up in the loop, if there is one in this process, and ends its thread."""
+        """Runs the clean-up in the loop, if there is one in this process, and ends its thread.
+
+        Calls that wait there for an answer raise ``BrokerUnavailable``.
+        """
         with self._lock:
-            loop = self._loop if self._pid == os.getpid() else None
-            self._loop = None
-        if loop is not None:
-            asyncio.run_coroutine_threadsafe(_awaited(clean_up), loop).result()
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+        if loop is not None and thread is not None:
+            asyncio.run_coroutine_threadsafe(_wind_up(clean_up), loop).result()
             loop.call_soon_threadsafe(loop.stop)
+            thread.join()
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
-        if self._pid != os.getpid():
-            # the parent's lock may have been held by a thread that does not exist in this child
-            self._lock = threading.Lock()
-        with self._lock:
-            if self._loop is None or self._pid != os.getpid():
-                self._loop = asyncio.new_event_loop()
-                self._pid = os.getpid()
-                threading.Thread(target=_run, args=(self._loop,), name="firetime-portal", daemon=True).start()
-            return self._loop
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=_run, args=(self._loop,), name="firetime-portal", daemon=True)
+            self._thread.start()
+        return self._loop
 
 
-async def _awaited(function: Callable[[], Awaitable[None]]) -> None:
-    await function()
+async def _wind_up(clean_up: Callable[[], Awaitable[None]]) -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for each in others:
+        each.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await clean_up()
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

@@ -99,15 +99,17 @@ class DeadLetters:
 
     async def _matching(self, task: str | None, error: str | None) -> AsyncIterator[DeadLetter]:
         server = await self._desk.server()
-        ids = await server.ask("ZRANGE", self._keys.dead, 0, -1, "WITHSCORES")
-        pairs = list(zip(ids[::2], ids[1::2], strict=True))
-        for at in range(0, len(pairs), _PAGE):
-            for letter in await self._read(pairs[at : at + _PAGE]):
+        count = await self.count()
+        for at in range(0, count, _PAGE):
+            ids = await server.ask("ZRANGE", self._keys.dead, at, min(at + _PAGE, count) - 1, "WITHSCORES")
+            for letter in await self._read(zip(ids[::2], ids[1::2], strict=True)):
                 if _matches(letter, task, error):
                     yield letter
 
     async def _read(self, pairs: Iterable[tuple[bytes, bytes]]) -> list[DeadLetter]:
         pairs = list(pairs)
+        if not pairs:
+            return []
         server = await self._desk.server()
         ids: list[str | bytes | int] = [task_id for task_id, _ in pairs]
         records = await server.ask("HMGET", self._keys.tasks, *ids)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Sequence
-from weakref import WeakKeyDictionary
 
 from firetime.produce.blocking import Portal
 from firetime.produce.draft import House
@@ -62,25 +60,32 @@ class Desk:
         self.prefix = prefix
         self.house = house
         self.deadline_s = deadline_s
-        self.portal = Portal()
+        self.portal = Portal(on_fork=self._begin_anew)
         self._connect = connect
         self._max_length = max_length
-        self._counters: WeakKeyDictionary[asyncio.AbstractEventLoop, Counter] = WeakKeyDictionary()
-        self._pid = os.getpid()
+        self._counters: dict[asyncio.AbstractEventLoop, Counter] = {}
+
+    def _begin_anew(self) -> None:
+        # neither sockets nor numbers are shared with the parent of a fork
+        self._counters = {}
 
     async def counter(self) -> Counter:
-        """The running loop's counter. A forked child starts anew: neither sockets nor numbers are shared."""
-        if self._pid != os.getpid():
-            self._counters = WeakKeyDictionary()
-            self._pid = os.getpid()
+        """The running loop's counter."""
         loop = asyncio.get_running_loop()
         found = self._counters.get(loop)
         if found is None:
+            self._forget_closed_loops()
             server = await self._connect()
             found = Counter(server, self.prefix, deadline_s=self.deadline_s, max_length=self._max_length)
             # somebody else of this loop may have been quicker
             found = self._counters.setdefault(loop, found)
         return found
+
+    def _forget_closed_loops(self) -> None:
+        # a program that calls asyncio.run() again and again leaves one behind each time
+        for loop in [loop for loop in tuple(self._counters) if loop.is_closed()]:
+            if (counter := self._counters.pop(loop, None)) is not None:
+                counter.server.sever()
 
     async def server(self) -> Server:
         """The running loop's connections."""

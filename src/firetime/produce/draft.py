@@ -11,7 +11,7 @@ import msgspec
 from firetime.values.codec import Codec
 from firetime.values.definition import Definition, encode_call
 from firetime.values.errors import DelayTooShort, InvalidTaskPayload, UniqueForRequired
-from firetime.values.ids import new_id
+from firetime.values.ids import is_utf8, new_id
 from firetime.values.message import Message, Parcel, lane_of
 from firetime.values.options import DispatchOptions, TaskOptions
 
@@ -81,7 +81,10 @@ def _unique_key(
     if options.unique_key is not None:
         return f"{name}:{options.unique_key}"
     if not isinstance(task, str) and task.options.unique_key is not None:
-        return f"{name}:{task.options.unique_key(*args, **kwargs)}"
+        key = f"{name}:{task.options.unique_key(*args, **kwargs)}"
+        if not is_utf8(key):
+            raise InvalidTaskPayload(name, f"its unique key {key!r} has no UTF-8 form")
+        return key
     return f"{name}:{hashlib.sha256(_bound(task, args, kwargs)).hexdigest()[:32]}"
 
 

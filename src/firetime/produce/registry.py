@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 
 from firetime.produce.desk import Desk
 from firetime.produce.schedules import Declared, Schedules
@@ -121,9 +121,9 @@ class Registry:
 
         On a function, or above ``@runner.task(...)``. ``name``: of the schedule, default the task's. The definition
         is written when a runner with a scheduler starts; another one of the same name is replaced, a pause kept.
-        The other arguments are those of ``schedules.add``. At a change to summer time, slots of the skipped hour run
-        right after it; at the change back, those of the repeated hour run once, except for schedules of every hour or
-        more often, which follow the clock (the rule of Debian's cron). Raises ``InvalidOption``.
+        The other arguments are those of ``schedules.add``. Where the clock changes, a schedule whose minute and hour are
+        given ("30 2 * * *") runs at the end of a skipped hour and once in a repeated one; any other follows the clock
+        (the rule of Debian's cron). Raises ``InvalidOption``.
         """
         when = _given(locals())
         return self._recurring(name, tuple(args), kwargs or {}, {"cron": expression, **when})
@@ -154,7 +154,8 @@ class Registry:
         self, name: str | None, args: tuple[Any, ...], kwargs: Mapping[str, Any], when: dict[str, Any]
     ) -> TaskDecorator:
         def decorate(function: Any) -> Any:
-            task: Task[Any, Any] = function if isinstance(function, Task) else self._register(function, {})
+            is_task = isinstance(function, Task)
+            task = cast("Task[Any, Any]", function) if is_task else self._register(function, {})
             declared = self.schedules.declare(name or task.name, task.definition, args, kwargs, **when)
             key = declared.queue, declared.schedule.name
             if key in self._declared:
@@ -168,6 +169,12 @@ class Registry:
         """Writes what ``cron`` and ``every`` declared; done by ``start``."""
         for declared in self._declared.values():
             await self.schedules.put(declared)
+
+    async def restore_schedules(self, queue: str) -> None:
+        """Writes those of a queue that are there no more, after the server has lost data; another definition stays."""
+        for declared in self._declared.values():
+            if declared.queue == queue:
+                await self.schedules.put(declared, only_missing=True)
 
 
 _WHEN = ("tz", "start", "until", "misfire", "misfire_limit", "grace", "jitter", "overlap")

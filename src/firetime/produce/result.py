@@ -14,6 +14,7 @@ from firetime.produce.control import Look
 from firetime.produce.desk import Desk
 from firetime.values.durations import Duration, delay_s, epoch_ms, seconds
 from firetime.values.errors import (
+    InvalidTaskPayload,
     MessageNotFound,
     ResultNotReady,
     TaskCancelled,
@@ -95,6 +96,7 @@ class Handle(Generic[R_co]):
                 watch = (await self._desk.counter()).watch
                 async with watch.endings(self._channel, self.task_id) as news:
                     while True:
+                        watch.check_open()
                         news.clear()
                         found = await self.look()
                         seen = found.status
@@ -130,6 +132,12 @@ class Handle(Generic[R_co]):
 
         return self._desk.portal.call(ask)
 
+    def _decoded(self, value: bytes) -> Any:
+        try:
+            return self._decode(value)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InvalidTaskPayload("", f"the result of {self.task_id!r} cannot be read: {error}", raw=value) from None
+
     @property
     def _channel(self) -> str:
         return self._desk.keys(self.queue).ended_channel
@@ -137,13 +145,13 @@ class Handle(Generic[R_co]):
     def _value(self, found: Look) -> R_co:
         match found.status:
             case Status.DONE if found.value is not None:
-                return cast(R_co, self._decode(found.value))
+                return cast(R_co, self._decoded(found.value))
             case Status.DEAD:
                 raise _failure(found)
             case Status.CANCELLED:
                 raise TaskCancelled(self.task_id)
             case Status.UNKNOWN:
-                raise MessageNotFound(self.task_id, "; a finished task without result_ttl leaves nothing behind")
+                raise MessageNotFound(self.task_id, "here: it never was, or it is done and kept no result (result_ttl)")
             case Status.EXPIRED:
                 raise ResultNotReady(self.task_id, found.status, "its result_ttl is over")
             case _:

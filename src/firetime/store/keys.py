@@ -10,10 +10,11 @@ GROUP = "workers"
 """The one consumer group of each lane."""
 
 CONSTANT_KEYS = 12
-"""At most this many keys of a queue stay when nothing is waiting, running, dead, delayed or remembered.
+"""At most this many keys of a queue with one sender stay when nothing is waiting, running, dead, delayed or remembered.
 
 They are the three lanes (streams with their group stay when empty), ``wake``, ``bell``, ``metrics``, ``leader``,
-``leader:epoch``, ``workers``, ``workers_seen``, ``swept``, and one ``call`` key for each sender of the last 10 minutes.
+``leader:epoch``, ``workers``, ``workers_seen``, ``swept``, and the sender's ``call`` key. Each further sender of the last
+10 minutes has one of its own; a sender is an event loop that dispatches, and another is its dead letters' replay.
 """
 
 
@@ -43,6 +44,7 @@ class QueueKeys:
         self.schedules = self._stem + "schedules"
         self.schedules_due = self._stem + "schedules_due"
         self.schedules_last = self._stem + "schedules_last"
+        self.schedules_wake = self._stem + "schedules_wake"
         self.paused = self._stem + "paused"
         self.metrics = self._stem + "metrics"
         self.swept = self._stem + "swept"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
 from typing import Any, Protocol
 
 
@@ -31,21 +31,27 @@ class AsyncConnection(Protocol):
         ...
 
 
-class BlockingConnection(Protocol):
-    """A connection of ``redis``."""
+def has_ended(connection: AsyncConnection) -> bool:
+    """Whether the server has closed it while nobody used it, as a restart does: then a request need not fail first."""
+    reader = getattr(connection, "_reader", None)
+    return reader is not None and (reader.at_eof() or reader.exception() is not None)
 
-    def connect(self) -> None:
-        """Connects, authenticates, selects the database."""
-        ...
 
-    def send_packed_command(self, command: Sequence[bytes], check_health: bool = True) -> None:  # noqa: FBT001, FBT002 - theirs
-        """Sends bytes."""
-        ...
+def sever(connection: AsyncConnection) -> None:
+    """Closes the connection's socket, without a word to the event loop it belongs to.
 
-    def read_response(self, disable_decoding: bool = False) -> Any:  # noqa: FBT001, FBT002 - theirs
-        """Reads one reply."""
-        ...
-
-    def disconnect(self) -> None:
-        """Closes."""
-        ...
+    A close in the usual way takes the socket out of the loop's epoll set, which a forked child shares with its parent:
+    the parent would never hear of its own socket again. With nothing behind the descriptor, nothing can be taken out.
+    """
+    writer = getattr(connection, "_writer", None)
+    if writer is None:
+        return
+    lent = writer.get_extra_info("socket")
+    inner = getattr(lent, "_sock", None)
+    if inner is not None:
+        inner.close()
+    elif lent.fileno() >= 0:
+        # uvloop lends no socket that could be closed
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, lent.fileno(), inheritable=False)
+        os.close(nothing)

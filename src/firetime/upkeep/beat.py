@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import msgspec
 
@@ -11,10 +12,23 @@ from firetime.store.connect import Server
 from firetime.store.keys import QueueKeys
 from firetime.store.scripts import Argument
 from firetime.values.codec import Codec
-from firetime.values.errors import QueueError
-from firetime.values.schedule import NOMINAL, Schedule, fingerprint, jittered, plan
+from firetime.values.errors import FiretimeError, InvalidOption, InvalidTaskPayload, QueueError
+from firetime.values.message import Message
+from firetime.values.schedule import NOMINAL, Kept, Plan, jittered, plan, read_kept
 
-_decoder = msgspec.json.Decoder(Schedule)
+_MOST_DUE = 25
+"""How many schedules one tick looks after; what is delayed is promoted in between."""
+
+
+class Beaten(msgspec.Struct, frozen=True):
+    """What one tick did."""
+
+    sent: int
+    """Runs."""
+    next_ms: int | None
+    """The next slot that this instance can tick; it may be due already."""
+    unreadable: list[FiretimeError]
+    """Schedules that are due and mean nothing to this release: they are left to the one that wrote them."""
 
 
 class Beat:
@@ -25,38 +39,58 @@ class Beat:
         self._keys = keys
         self._codec = codec
         self._clock = clock
+        self._most = _MOST_DUE
 
-    async def tick(self) -> int | None:
-        """Ticks one slot if one is due; returns the next slot in ms. Raises ``QueueError`` with kind "scheduler"."""
+    async def tick(self, *, attended_ms: int) -> Beaten:
+        """Ticks the slots that are due. ``attended_ms``: since when this instance has been there without a break.
+
+        Raises ``QueueError`` with kind "scheduler".
+        """
+        sent, unreadable = 0, list[FiretimeError]()
         try:
-            sent = time.monotonic()
-            now_us, *head = await self._server.run("schedule_next", self._keys, {})
-            self._clock.observe(now_us, sent=sent, received=time.monotonic())
-            if not head or head[2] is None:
-                return None
-            slot_ms = int(float(head[1]))
-            if slot_ms > now_us // 1000:
-                return slot_ms
-            return await self._send(head[2], slot_ms, now_us // 1000)
+            now_us, next_ms, *due = await self._look()
+            nexts = [next_ms]
+            for at in range(0, len(due), 3):
+                try:
+                    kept = read_kept(due[at].decode("utf-8", "backslashreplace"), due[at + 2])
+                    template = self._codec.decode(kept.schedule.record)
+                except (InvalidOption, InvalidTaskPayload) as error:
+                    unreadable.append(error)
+                    continue
+                planned = plan(kept.schedule, due[at + 1], now_us // 1000, attended_ms=attended_ms)
+                sent_now, next_ms = await self._send(kept, template, due[at + 1], planned)
+                sent += sent_now
+                nexts.append(next_ms)
         except QueueError as error:
             error.kind = "scheduler"
             raise
+        if len(unreadable) >= self._most:
+            # they stay due: the next look must reach beyond them
+            self._most *= 2
+        return Beaten(sent, min((each for each in nexts if each >= 0), default=None), unreadable)
 
-    async def _send(self, kept: bytes, slot_ms: int, now_ms: int) -> int | None:
-        schedule = _decoder.decode(kept.split(b" ", 2)[2])
-        planned = plan(schedule, slot_ms, now_ms)
-        template = self._codec.decode(schedule.record)
+    async def _look(self) -> list[Any]:
+        sent = time.monotonic()
+        told: list[Any] = await self._server.run("schedule_next", self._keys, {"most": self._most})
+        self._clock.observe(told[0], sent=sent, received=time.monotonic())
+        return told
+
+    async def _send(self, kept: Kept, template: Message, slot_ms: int, planned: Plan) -> tuple[int, int]:
+        """How many runs were sent, and the next slot."""
+        made = kept.schedule
         rest: list[Argument] = []
         for each in planned.slots_ms:
             headers = {**template.headers, NOMINAL: str(each)}
             record = self._codec.encode(msgspec.structs.replace(template, headers=headers))
-            rest += [f"{schedule.name}@{each}", record, template.lane, jittered(schedule, each)]
+            rest += [f"{made.name}@{each}", record, template.lane, jittered(made, each)]
         arguments: dict[str, Argument] = {
-            "name": schedule.name,
-            "fingerprint": fingerprint(schedule),
+            "name": made.name,
+            "fingerprint": kept.fingerprint,
             "slot_ms": slot_ms,
             "next_ms": -1 if planned.next_ms is None else planned.next_ms,
-            "overlap": schedule.overlap,
+            "overlap": made.overlap,
+            "unique_key": template.unique_key or "",
+            "hold_ms": template.unique_ms,
         }
-        _said, _sent, next_ms = await self._server.run("tick", self._keys, arguments, rest)
-        return None if next_ms < 0 else next_ms
+        _said, sent, next_ms = await self._server.run("tick", self._keys, arguments, rest)
+        return sent, next_ms

@@ -24,6 +24,15 @@ class Standing(msgspec.Struct, frozen=True):
     wake_id: str
     slot_ms: int | None
     """The next slot of the recurring schedules."""
+    slots_wake_id: str
+    left_s: float
+    """How long the lease lasts unless it is prolonged."""
+
+    def forgets(self, earlier: Standing) -> bool:
+        """Whether the server has lost data since: the epoch only ever grows."""
+        if self.epoch != earlier.epoch:
+            return self.epoch < earlier.epoch
+        return (self.leader, self.since_ms) != (earlier.leader, earlier.since_ms)
 
 
 class Leadership:
@@ -37,7 +46,7 @@ class Leadership:
         self._ttl_s = ttl_s
 
     async def tick(self) -> Standing:
-        """Takes the lease if it is free, prolongs it if it is ours. Due every third of the lease.
+        """Takes the lease if it is free, prolongs it if it is ours. Due every third of it, and when another's runs out.
 
         Raises ``QueueError`` with ``kind`` "election".
         """
@@ -48,7 +57,7 @@ class Leadership:
         except QueueError as error:
             error.kind = "election"
             raise
-        leads, epoch, leader, since_ms, head_ms, now_us, wake_id, slot_ms = told
+        leads, epoch, leader, since_ms, head_ms, now_us, wake_id, slot_ms, left_ms, slots_wake_id = told
         self._clock.observe(now_us, sent=sent, received=time.monotonic())
         return Standing(
             leads=leads == 1,
@@ -58,4 +67,6 @@ class Leadership:
             head_ms=None if head_ms < 0 else head_ms,
             wake_id=wake_id.decode(),
             slot_ms=None if slot_ms < 0 else slot_ms,
+            slots_wake_id=slots_wake_id.decode(),
+            left_s=left_ms / 1000,
         )

@@ -20,6 +20,8 @@ class Promoted(msgspec.Struct, frozen=True):
     wake_id: str
     late_ms: int
     """By how much the moved ones were late in all."""
+    leads: bool
+    """Whether the caller leads: others move only what is overdue by the grace."""
 
 
 class Promoter:
@@ -48,12 +50,6 @@ class Promoter:
         except QueueError as error:
             error.kind = "scheduler"
             raise
-        moved, head_ms, now_us, wake_id, late_ms = told
+        moved, head_ms, now_us, wake_id, late_ms, leads = told
         self._clock.observe(now_us, sent=sent, received=time.monotonic())
-        return Promoted(moved, None if head_ms < 0 else head_ms, wake_id.decode(), int(late_ms))
-
-    def due_in(self, head_ms: int | None, *, leads: bool) -> float | None:
-        """Seconds until this instance may promote the head: at its fire-time as the leader, else a grace later."""
-        if head_ms is None:
-            return None
-        return self._clock.seconds_until(head_ms) + (0.0 if leads else self._grace_s)
+        return Promoted(moved, None if head_ms < 0 else head_ms, wake_id.decode(), int(late_ms), leads == 1)

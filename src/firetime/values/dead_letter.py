@@ -74,5 +74,5 @@ def _arguments(message: Message | None) -> tuple[list[Any], dict[str, Any]]:
         return [], {}
     try:
         return msgspec.json.decode(message.args, type=tuple[list[Any], dict[str, Any]])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return [], {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
@@ -16,6 +17,7 @@ _encoder = msgspec.json.Encoder()
 _call_decoder = msgspec.json.Decoder(tuple[list[msgspec.Raw], dict[str, msgspec.Raw]])
 _any_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _ENCODE_ERRORS = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+_RESERVED = "delayed_tasks_"
 NO_ARGUMENTS = b"[[],{}]"
 
 
@@ -37,6 +39,10 @@ class Definition:
 
     def __init__(self, function: Callable[..., Any], name: str, options: TaskOptions) -> None:
         self.name = checked_name("name", name)
+        if name.startswith(_RESERVED):
+            raise InvalidOption(
+                "name", name, f"a name that does not begin with {_RESERVED!r}, as firetime's metrics do"
+            )
         self.function = function
         self.options = options
         self.is_coroutine = inspect.iscoroutinefunction(function)
@@ -89,7 +95,7 @@ class Definition:
 def encode_call(task: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
     """Arguments as they travel; ``InvalidTaskPayload`` names the first that cannot be encoded."""
     try:
-        return _encoder.encode((args, kwargs))
+        return _encoded((args, kwargs))
     except _ENCODE_ERRORS as error:
         culprit = _culprit(args, kwargs)
         raise InvalidTaskPayload(task, f"argument {culprit} cannot be encoded: {error}") from None
@@ -98,10 +104,26 @@ def encode_call(task: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
 def encode_value(task: str, value: Any) -> bytes:
     """A result as it is stored; ``InvalidTaskPayload`` when it cannot be."""
     try:
-        return _encoder.encode(value)
+        return _encoded(value)
     except _ENCODE_ERRORS as error:
         reason = f"its result, {type(value).__name__}, cannot be encoded: {error}"
         raise InvalidTaskPayload(task, reason) from None
+
+
+def _encoded(value: Any) -> bytes:
+    encoded = _encoder.encode(value)
+    # msgspec writes NaN and infinity as null, which would come back as None
+    if b"null" in encoded and _has_no_json(msgspec.to_builtins(value)):
+        raise ValueError("JSON has no NaN and no infinity")
+    return encoded
+
+
+def _has_no_json(value: Any) -> bool:
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if hasattr(value, "values"):
+        return any(map(_has_no_json, value.values()))
+    return not isinstance(value, (str, bytes)) and hasattr(value, "__iter__") and any(map(_has_no_json, value))
 
 
 def _culprit(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
@@ -109,7 +131,7 @@ def _culprit(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     named += [(repr(name), value) for name, value in kwargs.items()]
     for name, value in named:
         try:
-            _encoder.encode(value)
+            _encoded(value)
         except _ENCODE_ERRORS:
             return f"{name} ({type(value).__name__})"
     return "list"

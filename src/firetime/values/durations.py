@@ -16,19 +16,24 @@ LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 LATEST_MS = int(LATEST.timestamp() * 1000)
 
 
+LONGEST_S = 200 * 366 * 86400.0
+"""No span is longer than this: Redis and timers take numbers that are not much larger, and nobody means one."""
+
+
 def seconds(name: str, value: Duration, *, least: float = 0.0) -> float:
     """``value`` as seconds; ``name`` is the argument to blame.
 
-    Raises ``InvalidOption`` for what is no number or timedelta, NaN, infinite, or under ``least``.
+    Raises ``InvalidOption`` for what is no number or timedelta, NaN, infinite, under ``least``, or over 200 years.
     """
-    expected = f"seconds (or a timedelta) of at least {least:g}"
+    expected = f"seconds (or a timedelta) of at least {least:g} and at most 200 years"
     if isinstance(value, timedelta):
         number = value.total_seconds()
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        number = float(value)
+        # an int may be too large for a float
+        number = float(value) if -LONGEST_S <= value <= LONGEST_S else math.inf
     else:
         raise InvalidOption(name, value, expected)
-    if not math.isfinite(number) or number < least:
+    if not least <= number <= LONGEST_S:
         raise InvalidOption(name, value, expected)
     return number
 

@@ -8,6 +8,14 @@ Kind = Literal["fetch", "settle", "renew", "unlock", "election", "scheduler", "h
 """Which part of a worker met an infrastructure error."""
 
 
+def shown(error: BaseException | None) -> str:
+    """``repr()`` of an error, which is user code and may fail itself."""
+    try:
+        return repr(error)
+    except BaseException as failing:  # noqa: BLE001 - user code: whatever it raises, the error is told of
+        return f"<{type(error).__name__}, whose text raised {type(failing).__name__}>"
+
+
 class FiretimeError(Exception):
     """The root of the family: catch it to catch everything firetime raises on purpose.
 
@@ -84,7 +92,7 @@ class TaskMaxRetryExceeded(FiretimeError):
     """A task failed once more than ``max_retry`` allows; ``error`` is what the last run raised."""
 
     def __init__(self, task: str, failures: int, error: BaseException | None = None) -> None:
-        super().__init__(f"task {task!r} failed {failures} times and has no retry left: {error!r}")
+        super().__init__(f"task {task!r} failed {failures} times and has no retry left: {shown(error)}")
         self.task = task
         self.failures = failures
         self.error = error

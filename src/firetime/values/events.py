@@ -8,16 +8,26 @@ from typing import Literal
 
 import msgspec
 
+from firetime.values.log import say
 from firetime.values.message import Delivery
 from firetime.values.verdict import Outcome, Verdict
 
 _log = logging.getLogger("firetime")
 
-Happening = Literal["started", "settled", "refused", "lost", "stale", "cancel asked"]
+Happening = Literal["started", "settled", "refused", "lost", "cancel asked"]
 
 
 WorkerHappening = Literal[
-    "ready", "stopping", "stopped", "promoted", "demoted", "disconnected", "reconnected", "remade", "long queue"
+    "ready",
+    "stopping",
+    "stopped",
+    "promoted",
+    "demoted",
+    "disconnected",
+    "reconnected",
+    "remade",
+    "long queue",
+    "stale",
 ]
 
 
@@ -70,5 +80,5 @@ class Events:
         for subscriber in tuple(self._subscribers):
             try:
                 subscriber(event)
-            except Exception:  # noqa: BLE001 - user code: what it raises is logged
-                _log.exception("a subscriber of events failed")
+            except Exception as error:  # noqa: BLE001 - user code: what it raises is logged
+                say(_log, logging.ERROR, "a subscriber of events failed", error=error)

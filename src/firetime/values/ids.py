@@ -59,6 +59,15 @@ def new_token() -> str:
     return secrets.token_hex(8)
 
 
+def is_utf8(text: str) -> bool:
+    """Whether text can be written at all: lone surrogates, as ``os.fsdecode`` makes them, cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def checked_name(what: str, value: str) -> str:
     """``value`` when it may name a queue, prefix, task or id; ``InvalidOption`` otherwise."""
     if not isinstance(value, str) or NAME.fullmatch(value) is None:  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Literal, get_args
 
@@ -11,7 +11,7 @@ import msgspec
 from firetime.values.backoff import Backoff, Exponential, as_backoff
 from firetime.values.durations import Duration, delay_s, epoch_ms, seconds
 from firetime.values.errors import InvalidOption, UniqueForRequired
-from firetime.values.ids import checked_name
+from firetime.values.ids import checked_name, is_utf8
 from firetime.values.states import LANES, Priority
 
 OnConflict = Literal["raise", "return", "replace"]
@@ -62,7 +62,7 @@ PLAIN = DispatchOptions()
 
 def task_options(task: str, given: dict[str, Any]) -> TaskOptions:
     """Options of a task from what the user wrote (names as ``TaskRunner.task`` takes them)."""
-    checked = {_renamed(name): _check(name, value) for name, value in given.items() if value is not None}
+    checked = _checked(given, TaskOptions)
     if "unique_key" in checked and not callable(checked["unique_key"]):
         raise InvalidOption("unique_key", given["unique_key"], "a function of the task's arguments")
     if "unique_key" in checked and "unique_for" not in checked:
@@ -72,11 +72,11 @@ def task_options(task: str, given: dict[str, Any]) -> TaskOptions:
 
 def dispatch_options(given: dict[str, Any]) -> DispatchOptions:
     """Options of one dispatch from what the user wrote (names as ``Task.options`` takes them)."""
-    checked = {_renamed(name): _check(name, value) for name, value in given.items() if value is not None}
+    checked = _checked(given, DispatchOptions)
     if "delay_s" in checked and "at_ms" in checked:
         raise InvalidOption("at", given["at"], "either delay= or at=, not both")
     if "unique_key" in checked:
-        checked["unique_key"] = str(checked["unique_key"])
+        checked["unique_key"] = _text("unique_key", str(checked["unique_key"]))
     return DispatchOptions(**checked)
 
 
@@ -84,8 +84,18 @@ def _renamed(name: str) -> str:
     return {"timeout": "timeout_s", "result_ttl": "result_s", "delay": "delay_s", "at": "at_ms"}.get(name, name)
 
 
-def _check(name: str, value: Any) -> Any:
-    return _CHECKS[name](name, value)
+def _checked(given: Mapping[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
+    known = sorted(name for name in _CHECKS if _renamed(name) in kind.__struct_fields__)
+    for name, value in given.items():
+        if name not in known:
+            raise InvalidOption(name, value, "one of the options " + ", ".join(known))
+    return {_renamed(name): _CHECKS[name](name, value) for name, value in given.items() if value is not None}
+
+
+def _text(name: str, value: str) -> str:
+    if not is_utf8(value):
+        raise InvalidOption(name, value, "text that has a UTF-8 form")
+    return value
 
 
 def _count(name: str, value: Any) -> int:
@@ -130,9 +140,12 @@ def _flag(name: str, value: Any) -> bool:
 
 def _headers(name: str, value: object) -> dict[str, str]:
     try:
-        return msgspec.convert(value, dict[str, str])
+        headers = msgspec.convert(value, dict[str, str])
     except msgspec.ValidationError:
         raise InvalidOption(name, value, "a dict of str to str") from None
+    for word in (*headers, *headers.values()):
+        _text(name, word)
+    return headers
 
 
 def _at(name: str, value: Any) -> int:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from itertools import islice
-from typing import Literal, get_args
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from datetime import datetime
+from itertools import count, islice, takewhile
+from typing import Annotated, Literal, get_args
 
 import msgspec
-from cronsim import CronSim, CronSimError
 
+from firetime.values.cron import check_readable, checked_cron, checked_zone, cron_slots
 from firetime.values.durations import LATEST_MS, Duration, epoch_ms, seconds
 from firetime.values.errors import InvalidOption
 from firetime.values.ids import checked_name
 
 Misfire = Literal["skip", "once", "all"]
-"""What happens to slots that nobody could tick in time: none is run, only the latest is, or each of them."""
+"""What happens to slots that nobody was there to tick: none is run, only the latest is, or each of them."""
 
 Overlap = Literal["run", "skip"]
 """Whether a slot is run while the run of the last one still lives."""
@@ -26,8 +26,18 @@ Overlap = Literal["run", "skip"]
 NOMINAL = "firetime-nominal"
 """The header that carries a run's slot, in ms since 1970."""
 
-_MOST_STEPS = 10_000
-"""Slots walked one by one; a longer gap is looked at from its end."""
+MOST_RUNS = 500
+MOST_BYTES = 1024 * 1024
+"""One tick sends at most so many runs, and about so many bytes of them; the next one goes on from there."""
+
+_MOST_MISSED = 1000
+_STORED = re.compile(rb"(\S+) \d ")
+_FIRST_LOOK_BACK_MS = 60_000
+
+
+_Count = Annotated[int, msgspec.Meta(ge=1)]
+_Span = Annotated[int, msgspec.Meta(ge=0)]
+_Instant = Annotated[int, msgspec.Meta(ge=0, le=LATEST_MS)]
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -37,16 +47,24 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     record: bytes
     """The message of a run, as the codec wrote it."""
     cron: str | None = None
-    every_ms: int | None = None
+    every_ms: _Count | None = None
     tz: str = "UTC"
-    start_ms: int | None = None
-    until_ms: int | None = None
+    start_ms: _Instant | None = None
+    until_ms: _Instant | None = None
     misfire: Misfire = "once"
-    misfire_limit: int = 100
-    grace_ms: int = 1000
-    """How late a slot may be before it counts as missed."""
-    jitter_ms: int = 0
+    misfire_limit: _Count = 100
+    grace_ms: _Span = 1000
+    """How late a slot may be without being missed, even where nobody was there at its time."""
+    jitter_ms: _Span = 0
     overlap: Overlap = "run"
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A schedule as Redis keeps it."""
+
+    fingerprint: str
+    paused: bool
+    schedule: Schedule
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -55,7 +73,7 @@ class Plan(msgspec.Struct, frozen=True):
     slots_ms: list[int]
     """The slots that get a run, oldest first."""
     next_ms: int | None
-    """The next slot; None when the schedule is over."""
+    """The next slot, which may be due as well; None when the schedule is over."""
 
 
 def schedule(
@@ -80,16 +98,20 @@ def schedule(
         raise InvalidOption("misfire", misfire, "one of 'skip', 'once', 'all'")
     if overlap not in get_args(Overlap):
         raise InvalidOption("overlap", overlap, "'run' or 'skip'")
-    if misfire_limit < 1:
-        raise InvalidOption("misfire_limit", misfire_limit, "a whole number of at least 1")
+    if not isinstance(misfire_limit, int) or not 1 <= misfire_limit <= _MOST_MISSED:
+        raise InvalidOption("misfire_limit", misfire_limit, f"a whole number from 1 to {_MOST_MISSED}")
+    start_ms = None if start is None else epoch_ms("start", start)
+    until_ms = None if until is None else epoch_ms("until", until)
+    if start_ms is not None and until_ms is not None and until_ms < start_ms:
+        raise InvalidOption("until", until, f"an instant that is not before start={start}")
     return Schedule(
         name=checked_name("schedule", name),
         record=record,
-        cron=None if cron is None else _checked_cron(cron),
+        cron=None if cron is None else checked_cron(cron),
         every_ms=None if every is None else round(seconds("every", every, least=0.001) * 1000),
-        tz=_checked_zone(tz),
-        start_ms=None if start is None else epoch_ms("start", start),
-        until_ms=None if until is None else epoch_ms("until", until),
+        tz=checked_zone(tz),
+        start_ms=start_ms,
+        until_ms=until_ms,
         misfire=misfire,
         misfire_limit=misfire_limit,
         grace_ms=round(seconds("grace", grace) * 1000),
@@ -103,28 +125,52 @@ def fingerprint(made: Schedule) -> str:
     return hashlib.sha256(msgspec.json.encode(made)).hexdigest()[:16]
 
 
+def same_slots(one: Schedule, other: Schedule) -> bool:
+    """Whether both name the same times, whatever else tells them apart."""
+    return _timing(one) == _timing(other)
+
+
+def kept_fingerprint(stored: bytes | None) -> str:
+    """The fingerprint of a stored definition, also of one that this release cannot read; empty for none."""
+    found = _STORED.match(stored or b"")
+    return found[1].decode("utf-8", "backslashreplace") if found else ""
+
+
+def read_kept(name: str, stored: bytes) -> Kept:
+    """A schedule out of its stored form. Raises ``InvalidOption`` for one that this release cannot read."""
+    try:
+        print_, paused, definition = stored.split(b" ", 2)
+        made = _decoder.decode(definition)
+        if (made.cron is None) == (made.every_ms is None):
+            raise ValueError("it has no times")
+        check_readable(made.cron or "* * * * *", made.tz)
+        return Kept(print_.decode(), paused == b"1", made)
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise InvalidOption("schedule", name, f"a definition that this release can read ({error})") from None
+
+
 def first_slot(made: Schedule, now_ms: int) -> int | None:
-    """The first slot of a schedule that begins now."""
-    start_ms = made.start_ms
-    if made.every_ms is not None:
-        if start_ms is None:
-            return _within(made, now_ms + made.every_ms)
-        steps = max(0, -(-(now_ms - start_ms) // made.every_ms))
-        return _within(made, start_ms + steps * made.every_ms)
-    # a start is a slot itself when the expression says so
-    return _next_cron(made, now_ms if start_ms is None else max(now_ms, start_ms - 1))
+    """The first slot of a schedule that begins now; an interval without a start has its first when it is over once."""
+    if made.every_ms is not None and made.start_ms is None:
+        return _within(made, now_ms + made.every_ms)
+    from_ms = now_ms + 1 if made.start_ms is None else max(now_ms + 1, made.start_ms)
+    return next(_slots(made, made.start_ms or 0, from_ms), None)
 
 
-def plan(made: Schedule, slot_ms: int, now_ms: int) -> Plan:
-    """What to do about the slot that is due, and those after it that are due as well."""
-    due, next_ms = _due_slots(made, slot_ms, now_ms)
-    on_time = [each for each in due if now_ms - each <= made.grace_ms]
-    missed = [each for each in due if now_ms - each > made.grace_ms]
-    if made.misfire == "all":
-        return Plan([*missed, *on_time][-made.misfire_limit :], next_ms)
-    if made.misfire == "once" and missed and not on_time:
-        return Plan(missed[-1:], next_ms)
-    return Plan(on_time, next_ms)
+def plan(made: Schedule, slot_ms: int, now_ms: int, *, attended_ms: int) -> Plan:
+    """What to do about the slot that is due, and those after it that are due as well.
+
+    ``attended_ms``: since when whoever ticks has been there without a break. A slot from then on is not missed however
+    late it is ticked: the misfire policy is for what fell into a time when nobody was there.
+    """
+    in_time_from = max(slot_ms, min(now_ms - made.grace_ms, attended_ms))
+    due = takewhile(lambda each: each <= now_ms, _slots(made, slot_ms, in_time_from))
+    most = max(1, min(MOST_RUNS, MOST_BYTES // max(1, len(made.record))))
+    in_time = list(islice(due, most + 1))
+    runs = [*_missed(made, slot_ms, in_time_from, superseded=bool(in_time)), *in_time]
+    if len(runs) > most:
+        return Plan(runs[:most], runs[most])
+    return Plan(runs, next(_slots(made, slot_ms, max(slot_ms, now_ms) + 1), None))
 
 
 def jittered(made: Schedule, slot_ms: int) -> int:
@@ -132,57 +178,37 @@ def jittered(made: Schedule, slot_ms: int) -> int:
     return slot_ms + (random.randint(0, made.jitter_ms) if made.jitter_ms else 0)
 
 
-def _due_slots(made: Schedule, slot_ms: int, now_ms: int) -> tuple[list[int], int | None]:
-    keep = made.misfire_limit + 1
+_decoder = msgspec.json.Decoder(Schedule)
+
+
+def _timing(made: Schedule) -> tuple[object, ...]:
+    return made.cron, made.every_ms, made.tz, made.start_ms, made.until_ms
+
+
+def _missed(made: Schedule, slot_ms: int, before_ms: int, *, superseded: bool) -> list[int]:
+    """Those of the slots that nobody was there to tick which get a run all the same, oldest first."""
+    if made.misfire == "skip" or (made.misfire == "once" and superseded):
+        return []
+    wanted = made.misfire_limit if made.misfire == "all" else 1
+    look_back_ms = made.every_ms * wanted if made.every_ms is not None else _FIRST_LOOK_BACK_MS
+    while True:
+        begin_ms = max(slot_ms, before_ms - look_back_ms)
+        found = list(takewhile(lambda each: each < before_ms, _slots(made, slot_ms, begin_ms)))
+        if len(found) >= wanted or begin_ms == slot_ms:
+            return found[-wanted:]
+        look_back_ms *= 8
+
+
+def _slots(made: Schedule, anchor_ms: int, from_ms: int) -> Iterator[int]:
+    """The slots from an instant on, ascending; those of an interval lie whole intervals from the anchor."""
     if made.every_ms is not None:
-        count = (now_ms - slot_ms) // made.every_ms + 1
-        first = max(0, count - max(keep, made.grace_ms // made.every_ms + 1))
-        due = [slot_ms + number * made.every_ms for number in range(first, count)]
-        return [each for each in due if _within(made, each)], _within(made, slot_ms + count * made.every_ms)
-    due = [slot_ms]
-    for each in islice(_cron_slots(made, slot_ms), _MOST_STEPS):
-        if each > now_ms:
-            return due, _within(made, each)
-        due.append(each)
-    if len(due) <= _MOST_STEPS:
-        return due, None
-    late = islice(_cron_slots(made, now_ms, reverse=True), keep)
-    return sorted(each for each in late if each >= slot_ms), _next_cron(made, now_ms)
-
-
-def _next_cron(made: Schedule, after_ms: int) -> int | None:
-    for each in islice(_cron_slots(made, after_ms), _MOST_STEPS):
-        if each > after_ms:
-            return _within(made, each)
-    return None
-
-
-def _cron_slots(made: Schedule, from_ms: int, *, reverse: bool = False) -> Iterator[int]:
-    begin = datetime.fromtimestamp(from_ms / 1000, ZoneInfo(made.tz))
-    for moment in CronSim(made.cron or "", begin, reverse=reverse):
-        slot_ms = round(moment.timestamp() * 1000)
-        if made.until_ms is not None and slot_ms > made.until_ms and not reverse:
-            return
-        yield slot_ms
+        steps = max(0, -((anchor_ms - from_ms) // made.every_ms))
+        endless: Iterator[int] = count(anchor_ms + steps * made.every_ms, made.every_ms)
+    else:
+        endless = cron_slots(made.cron or "", made.tz, from_ms)
+    return takewhile(lambda each: _within(made, each) is not None, endless)
 
 
 def _within(made: Schedule, slot_ms: int) -> int | None:
     last_ms = LATEST_MS if made.until_ms is None else made.until_ms
     return slot_ms if slot_ms <= last_ms else None
-
-
-def _checked_cron(expression: str) -> str:
-    try:
-        next(CronSim(expression, datetime.now(UTC)), None)
-    except (CronSimError, AttributeError) as error:
-        expected = f"a cron expression of five fields, or six with seconds first ({error})"
-        raise InvalidOption("cron", expression, expected) from None
-    return expression
-
-
-def _checked_zone(tz: str) -> str:
-    try:
-        ZoneInfo(tz)
-    except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
-        raise InvalidOption("tz", tz, "a time zone of the IANA database, such as 'Europe/Berlin'") from None
-    return tz

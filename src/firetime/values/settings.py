@@ -53,7 +53,7 @@ class Settings:
     sweep: float | None = _about(None, "how often lost leases are looked for (default: lease / 3)", _span(0.05))
     leader_lease: float = _about(5.0, "how long a silent leader leads", _span(0.2))
     standby_grace: float = _about(1.0, "how overdue a task is before others than the leader promote it", _span())
-    promote_batch: int = _about(500, "delayed tasks promoted in one call", _count(1))
+    promote_batch: int = _about(250, "delayed tasks promoted in one call", _count(1))
     dispatch_deadline: float = _about(5.0, "how long a dispatch tries before BrokerUnavailable", _span(0.01))
     shutdown: float = _about(30.0, "how long running tasks may finish when the worker stops", _span())
     unknown_ttl: float = _about(3600.0, "how long a task that nobody knows is kept for a worker that does", _span())
@@ -108,6 +108,32 @@ def resolve(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> Sourced
     settings = Settings(**values)
     _check_together(settings)
     return Sourced(settings, sources)
+
+
+def reconfigured(sourced: Sourced, arguments: Mapping[str, Any]) -> Sourced:
+    """The settings with some of those of working replaced by arguments.
+
+    Raises ``InvalidOption`` also for a setting of sending: handles and tasks that exist already go by it.
+    """
+    given = {name: value for name, value in arguments.items() if value is not None}
+    for name in sorted(_OF_SENDING & given.keys()):
+        raise InvalidOption(name, given[name], "to be given to TaskRunner(...), or in the environment")
+    kept = {name: getattr(sourced.settings, name) for name, source in sourced.sources.items() if source != "default"}
+    settings = resolve(kept | given, {}).settings
+    return Sourced(settings, {**sourced.sources, **dict.fromkeys(given, "argument")})
+
+
+_OF_SENDING = {"prefix", "dispatch_deadline", "min_delay", "max_payload", "max_length", "remember_ids"}
+
+
+def chosen_url(url: str | None, environ: Mapping[str, str]) -> tuple[str, str | None]:
+    """Where the server's URL comes from, and the URL; None: the embedded server."""
+    if url is not None:
+        return "argument", url
+    for variable in ("FIRETIME_URL", "REDIS_URL"):
+        if environ.get(variable):
+            return variable, environ[variable]
+    return "embedded", None
 
 
 def _checked(check: Callable[[str, Any], Any], name: str, value: Any) -> Any:

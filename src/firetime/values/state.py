@@ -32,7 +32,7 @@ def read_state(raw: bytes | None) -> State:
         crashes, deliveries, body = raw.split(b" ", 2)
         counted = {"crashes": int(crashes), "deliveries": int(deliveries)}
         return msgspec.structs.replace(_decoder.decode(body), **counted)
-    except (ValueError, msgspec.DecodeError):
+    except (ValueError, RecursionError, msgspec.DecodeError):
         return FRESH
 
 
@@ -45,11 +45,13 @@ def write_state(state: State) -> bytes:
 def note(error: BaseException, at_ms: int) -> Note:
     """An error as it is kept. A failing ``str()`` of user code's error must not lose the failure itself."""
     try:
-        text = str(error)
-        trace = "".join(traceback.format_exception(error))
-    except Exception as failing:  # noqa: BLE001 - str() of an error is user code
+        text = str(error)[:_MOST_TEXT]
+        trace = "".join(traceback.format_exception(error))[-MOST_TRACEBACK:]
+    except BaseException as failing:  # noqa: BLE001 - str() of an error is user code
         text = trace = f"<its text raised {type(failing).__name__}>"
-    return Note(_type_name(error), _printable(text[:_MOST_TEXT]), _printable(trace[-MOST_TRACEBACK:]), at_ms)
+    text = _printable(text)[:_MOST_TEXT].decode("utf-8", "ignore")
+    trace = _printable(trace)[-MOST_TRACEBACK:].decode("utf-8", "ignore")
+    return Note(_type_name(error), text, trace, at_ms)
 
 
 def with_note(state: State, added: Note) -> State:
@@ -67,9 +69,10 @@ def newest(state: State) -> Note | None:
 
 def _type_name(error: BaseException) -> str:
     kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return _printable(name)[:_MOST_TEXT].decode("utf-8", "ignore")
 
 
-def _printable(text: str) -> str:
+def _printable(text: str) -> bytes:
     # lone surrogates, as os.fsdecode makes them, have no UTF-8 form
-    return text.encode("utf-8", "backslashreplace").decode()
+    return text.encode("utf-8", "backslashreplace")

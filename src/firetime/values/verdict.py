@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
 
+from firetime.values.durations import Duration
+from firetime.values.durations import delay_s as checked_delay
 from firetime.values.errors import (
     InvalidTaskPayload,
     TaskCrashed,
@@ -13,6 +16,7 @@ from firetime.values.errors import (
     TaskMaxRetryExceeded,
     TaskNotFound,
     TaskRejected,
+    shown,
 )
 from firetime.values.message import Delivery, State
 from firetime.values.options import TaskOptions
@@ -32,14 +36,14 @@ Ending = Literal[
 
 
 class Retry(Exception):
-    """Raise it in a task to be run again after ``delay`` seconds (default: the task's backoff).
+    """Raise it in a task to be run again after ``delay``: seconds or a timedelta (default: the task's backoff).
 
-    It counts as a failure: ``max_retry`` bounds it.
+    It counts as a failure: ``max_retry`` bounds it. Raises ``InvalidOption`` for a delay that cannot be meant.
     """
 
-    def __init__(self, delay_s: float | None = None, reason: str = "asked to be tried again") -> None:
+    def __init__(self, delay: Duration | None = None, reason: str = "asked to be tried again") -> None:
         super().__init__(reason)
-        self.delay_s = delay_s
+        self.delay_s = None if delay is None else checked_delay("delay", delay)
 
 
 class Reject(Exception):
@@ -99,6 +103,9 @@ Verdict = Complete | Cancel | RetryIn | Bury | Release | Forget
 
 # the unknown task of a rolling deploy: 1 s, 2 s, 4 s ... 60 s, so that the new worker soon has it and nothing spins
 _MOST_PUZZLED_S = 60.0
+_MOST_DOUBLINGS = 6
+
+_DEFAULT_BACKOFF = TaskOptions().backoff
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,8 +113,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     lease_s: float
     unknown_s: float
-    now_ms: int
-    """On the server's clock, as nearly as the worker knows it."""
+    now_ms: Callable[[], int]
+    """The server's clock, as nearly as the worker knows it."""
 
 
 def decide(delivery: Delivery, outcome: Outcome, options: TaskOptions, rules: Rules) -> Verdict:
@@ -120,9 +127,9 @@ def decide(delivery: Delivery, outcome: Outcome, options: TaskOptions, rules: Ru
         case "lost":
             return Forget()
         case "interrupted":
-            return Release(started=True)
+            return _after_interruption(delivery, options, rules)
         case "raised":
-            return _after_error(delivery, outcome.error or TaskRejected("no error given"), options, rules)
+            return _after_any_error(delivery, outcome.error or TaskRejected("no error given"), options, rules)
         case "unknown":
             return _after_unknown(delivery, rules)
         case "crashed":
@@ -137,8 +144,13 @@ def decide(delivery: Delivery, outcome: Outcome, options: TaskOptions, rules: Ru
 
 def handler_failed(bury: Bury, error: BaseException, rules: Rules) -> RetryIn:
     """The failure handler itself raised: it, and not the task, is tried again one lease later."""
-    state = with_note(bury.state, note(error, rules.now_ms))
+    state = with_note(bury.state, note(error, rules.now_ms()))
     return RetryIn(rules.lease_s, msgspec.structs.replace(state, phase="failing", reason=bury.reason))
+
+
+def handler_interrupted(bury: Bury) -> RetryIn:
+    """The worker stops while the failure handler runs: the next worker calls it at once, and does not run the task."""
+    return RetryIn(0.0, msgspec.structs.replace(bury.state, phase="failing", reason=bury.reason))
 
 
 def _remembered(delivery: Delivery) -> BaseException:
@@ -149,6 +161,14 @@ def _remembered(delivery: Delivery) -> BaseException:
     if latest is None:
         return InvalidTaskPayload("", f"{delivery.problem or delivery.state.reason} message", raw=delivery.raw)
     return TaskExecutionError(delivery.task, latest.type, latest.text, latest.traceback)
+
+
+def _after_any_error(delivery: Delivery, error: BaseException, options: TaskOptions, rules: Rules) -> Verdict:
+    try:
+        return _after_error(delivery, error, options, rules)
+    except Exception:  # noqa: BLE001 - user code: an error whose class cannot be asked for is a failure all the same
+        told = TaskExecutionError(delivery.task, type(error).__name__, shown(error))
+        return _after_error(delivery, told, options, rules)
 
 
 def _after_error(delivery: Delivery, error: BaseException, options: TaskOptions, rules: Rules) -> Verdict:
@@ -163,24 +183,42 @@ def _after_error(delivery: Delivery, error: BaseException, options: TaskOptions,
         return Bury("exhausted", TaskMaxRetryExceeded(delivery.task, state.failures, error), state)
     if isinstance(error, Retry) and error.delay_s is not None:
         return RetryIn(error.delay_s, state)
-    return RetryIn(options.backoff.delay_s(failures=state.failures, error=error, lease_s=rules.lease_s), state)
+    return _after_pause(error, options, state, rules)
+
+
+def _after_pause(error: BaseException, options: TaskOptions, state: State, rules: Rules) -> RetryIn:
+    try:
+        pause = options.backoff.delay_s(failures=state.failures, error=error, lease_s=rules.lease_s)
+        return RetryIn(checked_delay("backoff", pause), state)
+    except Exception as failing:  # noqa: BLE001 - user code: a backoff that fails itself must not lose the task
+        pause = _DEFAULT_BACKOFF.delay_s(failures=state.failures, error=error, lease_s=rules.lease_s)
+        return RetryIn(pause, with_note(state, note(failing, rules.now_ms())))
 
 
 def _retried(error: BaseException, options: TaskOptions) -> bool:
     return isinstance(error, options.retry_on) and not isinstance(error, options.no_retry_on)
 
 
+def _after_interruption(delivery: Delivery, options: TaskOptions, rules: Rules) -> Verdict:
+    """Stopping costs nothing, but where no run may vanish the task was promised to start at most once."""
+    if options.max_crashes > 0:
+        return Release(started=True)
+    error = TaskExecutionError(delivery.task, "interrupted", "its worker stopped, and it may be started only once")
+    return Bury("interrupted", error, _moved_on(delivery, error, rules))
+
+
 def _after_unknown(delivery: Delivery, rules: Rules) -> Verdict:
     state = _moved_on(delivery, None, rules)
-    seen_ms = state.first_seen_ms or rules.now_ms
+    now_ms = rules.now_ms()
+    seen_ms = state.first_seen_ms or now_ms
     state = msgspec.structs.replace(state, first_seen_ms=seen_ms, puzzled=state.puzzled + 1)
-    if rules.now_ms - seen_ms >= rules.unknown_s * 1000:
+    if now_ms - seen_ms >= rules.unknown_s * 1000:
         error = TaskNotFound(delivery.task)
-        return Bury("unknown", error, with_note(state, note(error, rules.now_ms)))
-    return RetryIn(min(2.0 ** (state.puzzled - 1), _MOST_PUZZLED_S), state)
+        return Bury("unknown", error, with_note(state, note(error, now_ms)))
+    return RetryIn(min(2.0 ** min(state.puzzled - 1, _MOST_DOUBLINGS), _MOST_PUZZLED_S), state)
 
 
 def _moved_on(delivery: Delivery, error: BaseException | None, rules: Rules) -> State:
     """The state with what the present entry's delivery count says carried along, and the error noted."""
     state = msgspec.structs.replace(delivery.state, crashes=delivery.crashes, deliveries=delivery.number)
-    return state if error is None else with_note(state, note(error, rules.now_ms))
+    return state if error is None else with_note(state, note(error, rules.now_ms()))

@@ -20,8 +20,9 @@ MOST_DELIVERIES = 500
 BUDGET_BYTES = 1024 * 1024
 """One claim gives at most so many deliveries, and about so many bytes (design, fact 2)."""
 
-_BOTTOM_SHARE = 10
-"""One claim in so many starts from the lowest lane, so that low ones always get their share."""
+_SHARE = 10
+_ORDERS = {0: "lnh", 5: "nhl"}
+"""Of so many claims one starts from the low lane and one from the normal lane: each always gets its share."""
 
 _FIELDS = 8
 
@@ -75,15 +76,18 @@ class Claimer:
         """Seconds until a claim should look for lost leases even if no bell rings."""
         return max(0.0, self._next_sweep - self._monotonic())
 
-    async def claim(self, free: int) -> Claimed:
+    async def claim(self, free: int, *, may_sweep: bool = True) -> Claimed:
         """At most ``free`` deliveries. Raises ``QueueError`` kinds.
 
         A claim whose answer is lost, or comes later than half a lease, gives none: renewal finds what it left.
+        Without ``may_sweep`` lost leases are looked for later: the first claim after an outage must not.
         """
         free = min(free, MOST_DELIVERIES)
         self._claims += 1
         sent = self._monotonic()
-        sweep = sent >= self._next_sweep
+        sweep = may_sweep and sent >= self._next_sweep
+        if not may_sweep:
+            self._next_sweep = max(self._next_sweep, sent + self._sweep_s)
         self.in_flight = True
         try:
             told = await self._server.run("claim", self.keys, self._arguments(free, sweep=sweep))
@@ -91,9 +95,9 @@ class Claimer:
             self.in_flight = False
         received = self._monotonic()
         self._clock.observe(told[0], sent=sent, received=received)
-        if sweep:
-            self._next_sweep = received + self._sweep_s
         count = (len(told) - 3) // _FIELDS
+        if sweep and count < free:
+            self._next_sweep = received + self._sweep_s
         if received - sent > self._lease_s / 2:
             return Claimed([], drained=False, paused=False, remade=False, stale=0, late=True)
         deliveries = self._read(told)
@@ -109,8 +113,9 @@ class Claimer:
         return {
             "consumer": self._consumer,
             "free": free,
-            "order": "lnh" if self._claims % _BOTTOM_SHARE == 0 else "hnl",
-            "sweep": int(sweep),
+            "order": _ORDERS.get(self._claims % _SHARE, "hnl"),
+            # when it was asked for, in us on the server's clock: one that comes late must not sweep
+            "sweep": self._clock.now_ms() * 1000 if sweep else 0,
             "lease_ms": round(self._lease_s * 1000),
             "sweep_ms": max(1, round(self._sweep_s * 1000)),
             "budget": BUDGET_BYTES,

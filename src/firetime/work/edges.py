@@ -192,8 +192,8 @@ def _counters(batch: list[Settlement]) -> list[Argument]:
         if each.outcome.error is not None:
             sums[f"{task}_failed"] += 1
         if each.late_ms >= 0:
-            sums["late_count"] += 1
-            sums["late_sum"] += each.late_ms
+            sums["@late_count"] += 1
+            sums["@late_sum"] += each.late_ms
     return [word for pair in sums.items() for word in pair]
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import Callable
 from typing import Any
 
 from firetime.values.definition import Definition, encode_value
-from firetime.values.errors import InvalidTaskPayload, TaskExecutionError, TaskTimeout
+from firetime.values.errors import InvalidTaskPayload, TaskExecutionError, TaskTimeout, shown
 from firetime.values.message import Delivery
 from firetime.values.verdict import Outcome
 from firetime.work import current
@@ -26,11 +27,14 @@ def timeout_of(delivery: Delivery, definition: Definition) -> float | None:
 class CoroutineRun:
     """One run of an ``async def`` task on the event loop."""
 
-    __slots__ = ("_began", "_definition", "_ended_as", "_on_outcome", "_settled", "delivery", "task")
+    __slots__ = ("_began", "_definition", "_ended_as", "_on_gone", "_on_outcome", "_settled", "delivery", "task")
 
-    def __init__(self, delivery: Delivery, definition: Definition, on_outcome: OnOutcome) -> None:
+    def __init__(
+        self, delivery: Delivery, definition: Definition, on_outcome: OnOutcome, on_gone: Callable[[], None]
+    ) -> None:
         self.delivery = delivery
         self.task: asyncio.Task[None] | None = None
+        self._on_gone = on_gone
         self._definition = definition
         self._on_outcome = on_outcome
         self._began = False
@@ -50,12 +54,13 @@ class CoroutineRun:
         try:
             args, kwargs = definition.decode(_arguments(delivery))
             value = await definition.function(*args, **kwargs)
-            outcome = _returned(delivery, definition, value, time.monotonic() - started)
+            outcome = _returned(delivery, definition, value, time.monotonic() - started, timeout_s)
         except BaseException as error:  # noqa: BLE001 - user code
             # whatever user code raises, SystemExit too, ends this task and never the worker
             outcome = _raised(delivery, error, time.monotonic() - started)
         if timer is not None:
             timer.cancel()
+        self._on_gone()
         self._report(self._ended_as or outcome)
 
     def stop(self, outcome: Outcome) -> None:
@@ -66,11 +71,16 @@ class CoroutineRun:
                 self.task.cancel()
             if not self._began:
                 # cancelled before its first step, a coroutine never gets to say how it ended
+                self._on_gone()
                 self._report(outcome)
 
     def cancel(self) -> None:
         """Somebody asked for it."""
         self.stop(Outcome("cancelled"))
+
+    def give_up(self) -> None:
+        """It does not end although it was cancelled: it is settled as if it had, whatever its code still does."""
+        self._report(self._ended_as or Outcome("interrupted"))
 
     def _time_is_over(self, timeout_s: float) -> None:
         late = Outcome("raised", error=TaskTimeout(self._definition.name, timeout_s), duration_s=timeout_s)
@@ -111,7 +121,8 @@ class ThreadRun(Job):
         try:
             args, kwargs = definition.decode(_arguments(delivery))
             value = definition.function(*args, **kwargs)
-            self.outcome = _returned(delivery, definition, value, time.monotonic() - started)
+            _refuse_coroutine(definition, value)
+            self.outcome = _returned(delivery, definition, value, time.monotonic() - started, timeout_s)
         except BaseException as error:  # noqa: BLE001 - user code
             self.outcome = _raised(delivery, error, time.monotonic() - started)
         finally:
@@ -124,14 +135,21 @@ class ThreadRun(Job):
         self._report(self.outcome or Outcome("interrupted"))
 
     def stop(self, outcome: Outcome) -> None:
-        """A thread cannot be stopped: its outcome is given up, and the slot counted as leaked until it ends."""
-        self._threads.abandon(self)
-        self._report(outcome)
+        """A thread cannot be stopped: its outcome is given up, and the slot counted as leaked until it ends.
+
+        Where its work has ended just now, that outcome is on its way, and counts.
+        """
+        if self._threads.withdraw_one(self) or self._threads.abandon(self):
+            self._report(outcome)
 
     def cancel(self) -> None:
         """Somebody asked for it: that works as long as no thread has started it."""
         if self._threads.withdraw_one(self):
             self._report(Outcome("cancelled"))
+
+    def give_up(self) -> None:
+        """Its work has ended, and the event loop has not come to hear of it."""
+        self._report(self.outcome or Outcome("interrupted"))
 
     def _arm(self, timeout_s: float) -> None:
         if not self._settled:
@@ -152,16 +170,27 @@ def _arguments(delivery: Delivery) -> Any:
     return delivery.message.args
 
 
-def _returned(delivery: Delivery, definition: Definition, value: object, duration_s: float) -> Outcome:
+def _returned(
+    delivery: Delivery, definition: Definition, value: object, duration_s: float, timeout_s: float | None
+) -> Outcome:
+    if timeout_s is not None and duration_s > timeout_s:
+        # it held the event loop, or the interpreter, so that the timer could not strike in time
+        return Outcome("raised", error=TaskTimeout(definition.name, timeout_s), duration_s=duration_s)
     kept = delivery.message is not None and delivery.message.result_ms > 0
     return Outcome("returned", encode_value(definition.name, value) if kept else None, None, duration_s)
+
+
+def _refuse_coroutine(definition: Definition, value: object) -> None:
+    """A function that only gives a coroutine has done nothing yet; its task must not end as done."""
+    if inspect.iscoroutine(value):
+        value.close()
+        raise InvalidTaskPayload(definition.name, "its function gives a coroutine: make it async def, to be awaited")
 
 
 def _raised(delivery: Delivery, error: BaseException, duration_s: float) -> Outcome:
     if not isinstance(error, Exception):
         # SystemExit, KeyboardInterrupt, a coroutine that cancelled itself: failures like any other to the retry rules
-        text = f"{error}" or "raised inside the task"
-        failure = TaskExecutionError(delivery.task, type(error).__name__, text)
+        failure = TaskExecutionError(delivery.task, type(error).__name__, shown(error))
         failure.__cause__ = error
         return Outcome("raised", error=failure, duration_s=duration_s)
     return Outcome("raised", error=error, duration_s=duration_s)

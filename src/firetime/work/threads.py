@@ -68,12 +68,14 @@ class Threads:
         # whoever pops it owns it: dict.pop is one step under the interpreter lock, and the threads do the same
         return self._unstarted.pop(job, job) is None
 
-    def abandon(self, job: Job) -> None:
-        """Counts the job's thread as leaked, and puts another in its place."""
-        if self._running.pop(job, job) is None:
-            job.abandoned = True
-            self.leaked += 1
-            self._grow()
+    def abandon(self, job: Job) -> bool:
+        """Counts the job's thread as leaked, and puts another in its place; False when its work has just ended."""
+        if self._running.pop(job, job) is not None:
+            return False
+        job.abandoned = True
+        self.leaked += 1
+        self._grow()
+        return True
 
     def close(self) -> None:
         """Ends the threads that are idle, and the others once their job is done."""
@@ -86,9 +88,11 @@ class Threads:
 
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
-            if self._unstarted.pop(job, job) is not None:
-                continue
+            # it stands in one of the two at any time: whoever gives it up must find it
             self._running[job] = None
+            if self._unstarted.pop(job, job) is not None:
+                del self._running[job]
+                continue
             job.work()
             given_up = self._running.pop(job, job) is not None
             self._tell(job)

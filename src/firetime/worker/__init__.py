@@ -1,5 +1,1 @@
 """A worker: the road in and its upkeep, composed, started and stopped. Alone in the read path it creates asyncio tasks."""
-
-from firetime.worker.worker import Worker
-
-__all__ = ["Worker"]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from firetime.values.events import Event, TaskEvent, Trouble, WorkerEvent
+from firetime.values.events import Event, Events, TaskEvent, Trouble, WorkerEvent
+from firetime.values.log import say
 from firetime.values.verdict import Bury, Cancel, Complete, Forget, Release, RetryIn
+from firetime.worker.call import raised_by
 
 _log = logging.getLogger("firetime")
 _task_log = logging.getLogger("firetime.task")
@@ -26,6 +27,7 @@ class Buffer:
         self._kept: deque[Any] = deque()
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
+        self._closed = False
 
     def put(self, item: Any) -> None:
         """Takes an item."""
@@ -39,12 +41,19 @@ class Buffer:
             # the loop is closed: nobody will take it
             self._kept.clear()
 
+    def close(self) -> None:
+        """Nothing more comes: whoever takes items ends after the last one."""
+        self._closed = True
+        self._news.set()
+
     async def __aiter__(self) -> AsyncIterator[Any]:
         while True:
             await self._news.wait()
             self._news.clear()
             while self._kept:
                 yield self._kept.popleft()
+            if self._closed:
+                return
 
 
 class Hooks:
@@ -72,16 +81,28 @@ class Hooks:
 
 
 async def call_hooks(hooks: Hooks, events: Buffer) -> None:
-    """For ever: calls hooks one after the other; what they raise is logged."""
+    """Calls hooks one after the other until the buffer is closed; what they raise is logged."""
     async for event in events:
         for hook, arguments in hooks.calls_for(event):
-            try:
-                if inspect.iscoroutinefunction(hook):
-                    await hook(*arguments)
-                else:
-                    await asyncio.to_thread(hook, *arguments)
-            except Exception:  # noqa: BLE001 - user code: what it raises is logged
-                _log.exception("the hook %s failed", getattr(hook, "__name__", hook))
+            error = await raised_by(hook, *arguments)
+            if error is not None:
+                say(_log, logging.ERROR, "the hook %s failed", getattr(hook, "__name__", hook), error=error)
+
+
+async def troubles(events: Events) -> AsyncIterator[BaseException]:
+    """The infrastructure errors that are emitted from the first step on."""
+    buffer = Buffer()
+
+    def take(event: Event) -> None:
+        if isinstance(event, Trouble):
+            buffer.put(event.error)
+
+    events.subscribe(take, every_task=False)
+    try:
+        async for error in buffer:
+            yield error
+    finally:
+        events.unsubscribe(take)
 
 
 def log_event(event: Event) -> None:
@@ -90,8 +111,8 @@ def log_event(event: Event) -> None:
         case TaskEvent():
             _log_task(event)
         case WorkerEvent(what, worker, queue, detail):
-            level = logging.WARNING if what in ("disconnected", "remade", "long queue") else logging.INFO
-            _log.log(level, "worker %s %s %s %s", worker, what, queue, detail)
+            level = logging.WARNING if what in ("disconnected", "remade", "long queue", "stale") else logging.INFO
+            _log.log(level, "worker %s %s", worker, " ".join(filter(None, (what, queue, detail))))
         case Trouble(error):
             kind = getattr(error, "kind", None) or "task"
             _log.warning("%s trouble: %s", kind, error)

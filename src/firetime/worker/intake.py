@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import time
 from collections.abc import Callable, Mapping
 
 from firetime.store.keys import QueueKeys
@@ -21,13 +23,22 @@ _BELL_DEADLINE_S = _BELL_S + 5.0
 class _Source:
     """One queue as this worker draws from it."""
 
-    def __init__(self, keys: QueueKeys, claimer: Claimer) -> None:
+    def __init__(self, keys: QueueKeys, claimer: Claimer, patience: Patience) -> None:
         self.keys = keys
         self.claimer = claimer
+        self.patience = patience
+        self.not_before = 0.0
+        """When it may be claimed from again after a failure, on the steady clock: other queues may do well meanwhile."""
         self.promising = True
         """Whether a claim may find something: not since one found the lanes empty, until a bell rings."""
+        self.rung = False
+        """Whether its bell rang and nobody has claimed since: no other worker hears of that message."""
         self.known = False
         """Whether a claim has succeeded before: groups that are missing after that have been deleted."""
+
+    def due_in(self) -> float:
+        """Seconds until a claim should be made: at once where it promises something, else to look for lost leases."""
+        return max(0.0 if self.promising else self.claimer.sweep_due_in(), self.not_before - time.monotonic())
 
 
 class Intake:
@@ -54,6 +65,7 @@ class Intake:
                     lease_s=settings.lease,
                     sweep_s=settings.sweep_s,
                 ),
+                Patience(health, f"claim from {keys.queue}"),
             )
             for keys in shop.queues.values()
         ]
@@ -88,55 +100,72 @@ class Intake:
 
     async def claim_all(self) -> None:
         """Until closed: fills the free slots, queue by queue."""
-        patience = Patience(self._health, "claim")
         while self.open:
             source = self._next_source()
             free = self._road.slots.free()
-            if source is None or free == 0:
-                await self._stir.wait(None if free == 0 else self._until_sweep())
+            if free == 0 and await self._passed_on():
                 continue
+            if source is None or free == 0:
+                await self._stir.wait(None if free == 0 else self._until_due())
+                continue
+            # a bell that rings from here on may speak of what this claim comes too early for
+            source.promising = source.rung = False
             try:
-                claimed = await source.claimer.claim(free)
+                claimed = await source.claimer.claim(free, may_sweep=not self._health.cut_off)
             except QueueError as error:
+                source.promising = True
                 error.kind = "fetch"
                 self._on_doubt(source.keys.queue)
-                await patience.endure(error)
+                source.not_before = time.monotonic() + source.patience.pause_s(error)
                 continue
-            patience.over()
+            source.patience.over()
             self._road.take(claimed)
+            if claimed.stale:
+                said = f"{claimed.stale} entries named by no message"
+                self._shop.events.emit(WorkerEvent("stale", self._shop.token, source.keys.queue, said))
             if claimed.late:
                 self._on_doubt(source.keys.queue)
             if claimed.remade and source.known:
                 self._shop.events.emit(WorkerEvent("remade", self._shop.token, source.keys.queue))
-            source.known = True
+            # it has seen all lanes, so that one whose group is missing from now on has lost it
+            source.known |= claimed.drained and not claimed.paused
             if claimed.drained or claimed.paused:
-                source.promising = False
                 self._stir.notify()
+            else:
+                source.promising = True
 
     def _next_source(self) -> _Source | None:
         """The next queue in turn that promises something, or whose lost leases are to be looked for."""
         for number, source in enumerate(self._sources):
-            if source.promising or source.claimer.sweep_due_in() == 0:
+            if source.due_in() <= 0:
                 # whoever was served goes to the end
                 self._sources.append(self._sources.pop(number))
                 return source
         return None
 
-    def _until_sweep(self) -> float:
+    def _until_due(self) -> float:
         # spread, so that a fleet started together does not sweep together
-        return min(source.claimer.sweep_due_in() for source in self._sources) + random.uniform(0.001, 0.05)
+        return min(source.due_in() for source in self._sources) + random.uniform(0.001, 0.05)
 
     async def hear_bells(self) -> None:
         """Until closed: marks the queues whose bell rings while there are slots free."""
-        patience = Patience(self._health, "bell")
-        line = self._shop.server.line()
+        sources = tuple(self._sources)
+        groups = [sources] if self._shop.server.in_one_place else [(source,) for source in sources]
+        async with asyncio.TaskGroup() as hearing:
+            for group in groups:
+                hearing.create_task(self._hear(group))
+
+    async def _hear(self, sources: tuple[_Source, ...]) -> None:
+        patience = Patience(self._health, f"bell of {', '.join(source.keys.queue for source in sources)}")
+        bells = [source.keys.bell for source in sources]
+        line = self._shop.server.line(bells[0])
         try:
             while self.open:
-                if not self._listens():
+                if not self._listens(sources):
                     await self._stir.wait()
                     continue
                 try:
-                    heard = await line.ask("BLPOP", *self._bells(), _BELL_S, deadline_s=_BELL_DEADLINE_S)
+                    heard = await line.ask("BLPOP", *bells, _BELL_S, deadline_s=_BELL_DEADLINE_S)
                 except QueueError as error:
                     error.kind = "fetch"
                     await patience.endure(error)
@@ -147,22 +176,32 @@ class Intake:
         finally:
             await line.aclose()
 
-    def _listens(self) -> bool:
+    def _listens(self, sources: tuple[_Source, ...]) -> bool:
         """With one queue there is no need to hear its bell while it is being emptied anyway."""
         if not self._road.slots.free():
             return False
-        return len(self._sources) > 1 or not self._sources[0].promising
-
-    def _bells(self) -> list[str]:
-        return [source.keys.bell for source in self._sources]
+        first = sources[0]
+        return len(sources) > 1 or not (first.promising or first.claimer.in_flight)
 
     async def _rung(self, source: _Source) -> None:
         if self.open and self._road.slots.free():
-            source.promising = True
+            source.promising = source.rung = True
             self._stir.notify()
-            return
+        else:
+            await self._pass_on(source)
+
+    async def _passed_on(self) -> bool:
+        """Whether a bell was heard while there were slots free, which another queue has filled since."""
+        source = next((each for each in self._sources if each.rung), None)
+        if source is None:
+            return False
+        source.rung = False
+        await self._pass_on(source)
+        return True
+
+    async def _pass_on(self, source: _Source) -> None:
+        """A bell was heard too late to act on it: another worker should."""
         try:
-            # heard too late to act on it: another worker should
             await self._shop.server.run("ring", source.keys, {})
         except QueueError:
             # the bell rings again with the next message, and every worker looks at its sweep anyway

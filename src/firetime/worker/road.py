@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +11,7 @@ from firetime.upkeep.lease import Renewed
 from firetime.values.dead_letter import dead_letter
 from firetime.values.errors import LeaseLost
 from firetime.values.events import TaskEvent, Trouble
+from firetime.values.log import say
 from firetime.values.message import Delivery, Fence
 from firetime.values.state import FRESH
 from firetime.values.verdict import (
@@ -23,6 +23,7 @@ from firetime.values.verdict import (
     Verdict,
     decide,
     handler_failed,
+    handler_interrupted,
 )
 from firetime.work.admit import UNKNOWN_TASK, admit
 from firetime.work.claim import Claimed
@@ -30,6 +31,7 @@ from firetime.work.edges import Edges, Settlement
 from firetime.work.run import CoroutineRun, ThreadRun
 from firetime.work.settle import Settled, Settler
 from firetime.work.threads import Threads
+from firetime.worker.call import raised_by
 from firetime.worker.slots import Slots
 from firetime.worker.workshop import Stir, Workshop
 
@@ -44,9 +46,11 @@ class Road:
         self._shop = shop
         self._stir = stir
         self._spawn = spawn
+        self._loop = asyncio.get_running_loop()
         settings = shop.settings
+        self._rules = Rules(lease_s=settings.lease, unknown_s=settings.unknown_ttl, now_ms=shop.clock.now_ms)
         self.threads = Threads(settings.threads)
-        self.slots = Slots(settings.concurrency, self.threads, shop.tasks)
+        self.slots = Slots(settings.concurrency, self.threads, shop.tasks, shop.queues)
         self.settler = Settler(
             Edges(
                 shop.server,
@@ -56,22 +60,33 @@ class Road:
                 remember_s=settings.remember_ids,
             )
         )
+        self.taken = 0
+        """Deliveries claimed since the worker started."""
         self.running: dict[Spot, CoroutineRun | ThreadRun] = {}
-        self._told = 0
-        """Failure handlers that run now."""
+        self._telling: set[asyncio.Task[Any]] = set()
+        """Calls of failure handlers."""
+        self._handler_room = asyncio.Semaphore(settings.threads)
 
     @property
     def clear(self) -> bool:
         """Whether nothing is on the road."""
-        return not self.running and not self._told and not len(self._shop.held)
+        return not self.running and not self._telling and not len(self._shop.held)
+
+    def runs(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether an asyncio task is one of the runs here."""
+        return any(isinstance(run, CoroutineRun) and run.task is task for run in self.running.values())
 
     def take(self, claimed: Claimed) -> None:
         """Starts what was claimed, or gives it its end."""
+        self.taken += len(claimed.deliveries)
         self._shop.held.add(claimed.deliveries)
         for delivery in claimed.deliveries:
             self._start(delivery)
 
     def _start(self, delivery: Delivery) -> None:
+        if (earlier := self.running.get(_spot(delivery))) is not None:
+            # its lease ran out before a renewal could say so, and it was this worker that found it
+            self._lose(earlier.delivery)
         definition = self._shop.tasks.get(delivery.task)
         ended = admit(delivery, definition)
         if ended is not None or definition is None:
@@ -80,33 +95,44 @@ class Road:
         if self._shop.events.every_task:
             self._shop.events.emit(TaskEvent("started", delivery))
         if definition.is_coroutine:
-            run = CoroutineRun(delivery, definition, self._ended)
+            run = CoroutineRun(delivery, definition, self._ended, self._coroutine_gone)
             self.slots.coroutines += 1
-            run.task = self._spawn(run.run())
-            run.task.add_done_callback(self._coroutine_gone)
+            run.task = self._loop.create_task(run.run())
             self.running[_spot(delivery)] = run
         else:
             job = ThreadRun(delivery, definition, self.threads, self._ended)
             self.running[_spot(delivery)] = job
             self.threads.submit(job)
 
-    def _coroutine_gone(self, _task: asyncio.Task[Any]) -> None:
+    def _coroutine_gone(self) -> None:
         self.slots.coroutines -= 1
         self._stir.notify()
 
     def _ended(self, delivery: Delivery, outcome: Outcome) -> None:
-        self.running.pop(_spot(delivery), None)
+        self._gone(delivery)
         definition = self._shop.tasks.get(delivery.task)
-        verdict = decide(delivery, outcome, definition.options if definition else UNKNOWN_TASK, self._rules())
+        verdict = decide(delivery, outcome, definition.options if definition else UNKNOWN_TASK, self._rules)
         if isinstance(verdict, Bury) and self._shop.failure_handlers:
-            self._told += 1
-            self._spawn(self._tell_handlers(delivery, outcome, verdict))
+            telling = self._spawn(self._tell_handlers(delivery, outcome, verdict))
+            self._telling.add(telling)
+            self.slots.told = len(self._telling)
+            telling.add_done_callback(lambda told: self._told(told, delivery, outcome, verdict))
         else:
             self._settle(delivery, outcome, verdict)
 
-    def _rules(self) -> Rules:
-        settings = self._shop.settings
-        return Rules(lease_s=settings.lease, unknown_s=settings.unknown_ttl, now_ms=self._shop.clock.now_ms())
+    def _gone(self, delivery: Delivery) -> None:
+        spot = _spot(delivery)
+        # a later delivery of the same entry may run here by now
+        if (run := self.running.get(spot)) is not None and run.delivery is delivery:
+            del self.running[spot]
+
+    def _told(self, telling: asyncio.Task[Any], delivery: Delivery, outcome: Outcome, bury: Bury) -> None:
+        self._telling.discard(telling)
+        self.slots.told = len(self._telling)
+        if telling.cancelled():
+            # settled here and not in the task: one that is cancelled before its first step never takes one
+            self._settle(delivery, outcome, handler_interrupted(bury))
+        self._stir.notify()
 
     async def _tell_handlers(self, delivery: Delivery, outcome: Outcome, bury: Bury) -> None:
         letter = dead_letter(
@@ -119,19 +145,13 @@ class Road:
             crashes=delivery.crashes,
         )
         verdict: Verdict = bury
-        try:
-            for handler in self._shop.failure_handlers:
-                if inspect.iscoroutinefunction(handler):
-                    await handler(letter, bury.error)
-                else:
-                    await asyncio.to_thread(handler, letter, bury.error)
-        except Exception as error:  # noqa: BLE001 - user code: what it raises is a retry of the handler
-            _log.exception("the failure handler failed for %s %s; it is told again later", letter.task, letter.id)
-            verdict = handler_failed(bury, error, self._rules())
-        except asyncio.CancelledError:
-            verdict = Release(started=False)
-        finally:
-            self._told -= 1
+        for handler in self._shop.failure_handlers:
+            error = await raised_by(handler, letter, bury.error, room=self._handler_room)
+            if error is not None:
+                said = "the failure handler failed for %s %s; it is told again later"
+                say(_log, logging.ERROR, said, letter.task, letter.id, error=error)
+                verdict = handler_failed(bury, error, self._rules)
+                break
         self._settle(delivery, outcome, verdict)
 
     def _settle(self, delivery: Delivery, outcome: Outcome, verdict: Verdict) -> None:
@@ -149,9 +169,11 @@ class Road:
 
     def settled(self, settled: Settled) -> None:
         """The server has answered for a batch."""
-        self._shop.held.drop(each.delivery for each in settled.batch)
-        events = self._shop.events
-        if settled.error is not None:
+        deliveries, events = [each.delivery for each in settled.batch], self._shop.events
+        if settled.error is None:
+            self._shop.held.drop(deliveries)
+        else:
+            self._shop.held.give_up(deliveries)
             events.emit(Trouble(settled.error))
         for each in settled.batch:
             refused = each.delivery.task_id in settled.refused
@@ -172,17 +194,17 @@ class Road:
                 self._give_back(fence, task_id)
 
     def _lose(self, delivery: Delivery) -> None:
-        if self._shop.held.get(delivery.queue, (delivery.fence.lane, delivery.fence.entry)) is not delivery:
+        run = self.running.get(_spot(delivery))
+        if run is None or run.delivery is not delivery:
+            # it has ended meanwhile: what its settlement is told counts
             return
         self._shop.events.emit(TaskEvent("lost", delivery))
         self._shop.events.emit(Trouble(LeaseLost(delivery.task, delivery.task_id)))
-        run = self.running.get(_spot(delivery))
-        if run is not None:
-            run.stop(Outcome("lost"))
+        run.stop(Outcome("lost"))
 
     def _give_back(self, fence: Fence, task_id: str) -> None:
         """A claim's reply was lost: what it gave is released, to be run by whoever comes first."""
-        if self._shop.held.get(fence.queue, (fence.lane, fence.entry)) is None:
+        if not self._shop.held.knows(fence.queue, (fence.lane, fence.entry)):
             delivery = Delivery(
                 task_id=task_id, fence=fence, message=None, state=FRESH, fire_ms=0, claimed_ms=self._shop.clock.now_ms()
             )
@@ -200,13 +222,20 @@ class Road:
         """Gives back what waits for a thread; no counter of it moves."""
         for job in self.threads.withdraw():
             if isinstance(job, ThreadRun):
-                self.running.pop(_spot(job.delivery), None)
+                self._gone(job.delivery)
                 self._settle(job.delivery, Outcome("interrupted"), Release(started=False))
 
     def interrupt(self) -> None:
-        """Cancels what runs; it is given back, and a thread that goes on is not waited for."""
+        """Cancels what runs, failure handlers too; it is given back, and a thread that goes on is not waited for."""
         for run in tuple(self.running.values()):
             run.stop(Outcome("interrupted"))
+        for telling in self._telling:
+            telling.cancel()
+
+    def give_up(self) -> None:
+        """Gives back what does not end although it was cancelled."""
+        for run in tuple(self.running.values()):
+            run.give_up()
 
 
 def _spot(delivery: Delivery) -> Spot:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from firetime.values.definition import Definition
 from firetime.work.threads import Threads
@@ -11,12 +11,17 @@ from firetime.work.threads import Threads
 class Slots:
     """The room of one worker."""
 
-    def __init__(self, concurrency: int, threads: Threads, tasks: Mapping[str, Definition]) -> None:
+    def __init__(
+        self, concurrency: int, threads: Threads, tasks: Mapping[str, Definition], queues: Collection[str]
+    ) -> None:
         self.concurrency = concurrency
         self.coroutines = 0
         """Coroutine tasks that run."""
+        self.told = 0
+        """Messages whose failure handler runs: they take a slot each, so that a slow handler slows the claims down."""
         self._threads = threads
         self._tasks = tasks
+        self._queues = queues
 
     def free(self) -> int:
         """How many deliveries to claim at most.
@@ -24,13 +29,13 @@ class Slots:
         A claim cannot choose between kinds of tasks. Where both are registered, as many ``def`` tasks as there are
         threads may wait here for one, so that busy threads do not keep coroutines out.
         """
-        kinds = {definition.is_coroutine for definition in self._tasks.values()}
-        coroutines = self.concurrency - self.coroutines
+        kinds = {each.is_coroutine for each in self._tasks.values() if each.options.queue in self._queues}
+        coroutines = self.concurrency - self.coroutines - self.told
         in_threads = self._threads.busy + self._threads.waiting
         if kinds == {True}:
             return max(0, coroutines)
         if kinds == {False}:
-            return max(0, self._threads.size - in_threads)
+            return max(0, self._threads.size - in_threads - self.told)
         return max(0, min(coroutines, 2 * self._threads.size - in_threads))
 
     @property

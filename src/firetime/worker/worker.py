@@ -8,8 +8,9 @@ from collections.abc import Coroutine
 from typing import Any
 
 from firetime.upkeep.lease import Renewed
-from firetime.values.errors import QueueError
-from firetime.values.events import WorkerEvent
+from firetime.values.errors import QueueError, WrongContext
+from firetime.values.events import Event, WorkerEvent
+from firetime.values.log import say
 from firetime.worker.heartbeat import RenewalThread, say_alive, show_turning
 from firetime.worker.hooks import Buffer, call_hooks
 from firetime.worker.intake import Intake
@@ -20,6 +21,9 @@ from firetime.worker.workshop import Health, Patience, Stir, Workshop
 _log = logging.getLogger("firetime.worker")
 _LAST_WORDS_S = 5.0
 """How long a stopping worker tries to settle and to take its leave while the server does not answer."""
+
+_STUBBORN_S = 1.0
+"""How long it tries to give back what has not ended although it was cancelled."""
 
 
 class Worker:
@@ -44,10 +48,13 @@ class Worker:
             on_renewed=self._renewed,
             on_trouble=lambda error: self._health.lost("renewal", error),
             on_good=lambda: self._health.back("renewal"),
+            on_broken=self._broken,
         )
-        self._settling = False
         self._hook_buffer = Buffer()
+        self._hooks: asyncio.Task[Any] | None = None
         self._hurry = asyncio.Event()
+        self._ending: asyncio.Task[None] | None = None
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._upkeep: list[asyncio.Task[Any]] = []
         self._claims: list[asyncio.Task[Any]] = []
 
@@ -59,7 +66,17 @@ class Worker:
     @property
     def healthy(self) -> bool:
         """Whether every loop of it does its work and its event loop turns."""
-        return not self._health.troubled and not self._renewal.renewal.stalled()
+        return not self._health.troubled and not self._renewal.renewal.stalled() and not self._over.done()
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether its event loop was closed before it was stopped: it works no more, and its leases run out."""
+        return self._over.get_loop().is_closed()
+
+    def forget(self) -> None:
+        """Lets go of what an orphaned worker leaves in this process."""
+        self._shop.events.unsubscribe(self._tell_hooks)
+        self._road.threads.close()
 
     @property
     def leads(self) -> list[str]:
@@ -73,16 +90,16 @@ class Worker:
 
     def start(self) -> None:
         """Starts everything; the first claims go out at once."""
-        self._shop.events.subscribe(self._hook_buffer.put, every_task=False)
-        self._upkeep.append(self._spawn(call_hooks(self._shop.hooks, self._hook_buffer)))
-        self._upkeep.append(self._spawn(say_alive(self._shop, self._health, lambda: self.running)))
+        self._shop.events.subscribe(self._tell_hooks, every_task=False)
+        self._hooks = self._keep(call_hooks(self._shop.hooks, self._hook_buffer))
+        alive = say_alive(self._shop, self._health, lambda: self.running, works=self._works)
+        self._upkeep += [self._keep(alive), self._keep(show_turning(self._renewal.renewal))]
         if self._schedules:
-            self._upkeep.append(self._spawn(self._scheduler.run()))
+            self._upkeep.append(self._keep(self._scheduler.run()))
         if self._works:
-            self._upkeep.append(self._spawn(show_turning(self._renewal.renewal)))
-            self._upkeep.append(self._spawn(self._settle_all()))
-            self._upkeep.append(self._spawn(self._hear_cancels()))
-            self._claims = [self._spawn(self._intake.claim_all()), self._spawn(self._intake.hear_bells())]
+            self._upkeep.append(self._keep(self._settle_all()))
+            self._upkeep.append(self._keep(self._hear_cancels()))
+            self._claims = [self._keep(self._intake.claim_all()), self._keep(self._intake.hear_bells())]
             self._renewal.start()
         self._shop.events.emit(WorkerEvent("ready", self.token, ",".join(self._shop.queues)))
 
@@ -91,7 +108,18 @@ class Worker:
 
         No more claims; what has not started is given back; the rest may finish within ``within_s`` (default: the
         ``shutdown`` setting), then it is cancelled and given back.
+        Once begun it goes on, whatever becomes of the caller; a second call waits for the same end. Raises
+        ``WrongContext`` in another event loop, and in a task that it runs: that would wait for itself.
         """
+        if asyncio.get_running_loop() is not self._over.get_loop():
+            raise WrongContext("a worker is stopped in the event loop that it was started in")
+        if self._road.runs(asyncio.current_task()):
+            raise WrongContext("a task cannot wait for the end of its own worker: asyncio.create_task(runner.stop())")
+        if self._ending is None:
+            self._ending = self._spawn(self._end(within_s))
+        await asyncio.shield(self._ending)
+
+    async def _end(self, within_s: float | None) -> None:
         self._shop.events.emit(WorkerEvent("stopping", self.token))
         within_s = self._shop.settings.shutdown if within_s is None else within_s
         self._intake.close()
@@ -100,6 +128,8 @@ class Worker:
         await self._until(lambda: self._road.clear, within_s, may_hurry=True)
         self._road.interrupt()
         await self._until(lambda: self._road.clear, _LAST_WORDS_S)
+        self._road.give_up()
+        await self._until(lambda: self._road.clear, _STUBBORN_S)
         for task in self._upkeep:
             task.cancel()
         await asyncio.gather(*self._upkeep, return_exceptions=True)
@@ -107,7 +137,14 @@ class Worker:
         self._renewal.stop()
         self._road.threads.close()
         self._shop.events.emit(WorkerEvent("stopped", self.token))
-        self._shop.events.unsubscribe(self._hook_buffer.put)
+        self._shop.events.unsubscribe(self._tell_hooks)
+        await self._end_hooks()
+        if not self._over.done():
+            self._over.set_result(None)
+
+    async def until_stopped(self) -> None:
+        """Until ``stop`` has ended. Raises what ended one of its loops meanwhile: none should, and it must not be missed."""
+        await asyncio.shield(self._over)
 
     def hurry(self) -> None:
         """While it stops: does not wait for what runs any longer."""
@@ -118,9 +155,11 @@ class Worker:
         """Until nothing is ready or running in its queues; what is delayed does not count."""
         while True:
             await self._until(lambda: self._intake.quiet and self._road.clear, None)
+            taken = self._road.taken
             self._intake.look_again()
             await self._until(lambda: self._intake.quiet, None)
-            if self._road.clear:
+            # what came meanwhile may be ready again, for a retry, behind the back of the last claim
+            if self._road.taken == taken:
                 return
 
     async def until_news(self) -> None:
@@ -132,6 +171,32 @@ class Worker:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    def _keep(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        loop = self._spawn(work)
+        loop.add_done_callback(self._loop_ended)
+        return loop
+
+    def _loop_ended(self, loop: asyncio.Task[Any]) -> None:
+        if loop.cancelled():
+            # by somebody else, who cancels whatever he finds in the event loop: it must not count as healthy after that
+            if self._ending is None:
+                self._over.cancel()
+            return
+        error = loop.exception()
+        if error is not None:
+            self._broken(error)
+
+    def _broken(self, error: BaseException) -> None:
+        """A part that should never end has. It is told at once: not everybody waits for ``until_stopped``."""
+        say(_log, logging.CRITICAL, "worker %s: a part of it broke", self.token, error=error)
+        if not self._over.done():
+            self._over.set_exception(error)
+
+    def _tell_hooks(self, event: Event) -> None:
+        # nothing else may push out of the buffer what a hook is to hear of
+        if self._shop.hooks.calls_for(event):
+            self._hook_buffer.put(event)
 
     async def _until(self, reached: Any, within_s: float | None, *, may_hurry: bool = False) -> None:
         loop = asyncio.get_running_loop()
@@ -151,6 +216,14 @@ class Worker:
         await asyncio.wait([claims, bells], timeout=_LAST_WORDS_S)
         claims.cancel()
         await asyncio.gather(claims, bells, return_exceptions=True)
+
+    async def _end_hooks(self) -> None:
+        """They hear of the end as well, but nobody waits for long for one that hangs."""
+        if self._hooks is not None:
+            self._hook_buffer.close()
+            await asyncio.wait([self._hooks], timeout=_LAST_WORDS_S)
+            self._hooks.cancel()
+            await asyncio.gather(self._hooks, return_exceptions=True)
 
     async def _settle_all(self) -> None:
         patience = Patience(self._health, "settle")
@@ -182,7 +255,7 @@ class Worker:
                     if heard is None:
                         await line.say("PING")
                     elif heard[0] == b"message":
-                        self._road.cancel(heard[2].decode())
+                        self._road.cancel(heard[2].decode("utf-8", "backslashreplace"))
                 await line.aclose()
             except QueueError as error:
                 error.kind = "control"
@@ -194,9 +267,12 @@ class Worker:
     async def _leave(self) -> None:
         for keys in self._shop.queues.values():
             try:
-                await self._shop.server.run("leave", keys, {"token": self.token}, deadline_s=_LAST_WORDS_S)
+                led = await self._shop.server.run("leave", keys, {"token": self.token}, deadline_s=_LAST_WORDS_S)
+                if led:
+                    self._shop.events.emit(WorkerEvent("demoted", self.token, keys.queue, "it has resigned"))
             except QueueError as error:
-                _log.warning("worker %s could not take its leave of %s: %s", self.token, keys.queue, error)
+                said = "worker %s could not take its leave of %s: %s"
+                say(_log, logging.WARNING, said, self.token, keys.queue, error)
 
     def _connected_anew(self) -> None:
         self._intake.connected_anew()

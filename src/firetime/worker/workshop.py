@@ -41,6 +41,8 @@ class Workshop:
     events: Events
     failure_handlers: list[FailureHandler]
     hooks: Hooks
+    restore_schedules: Callable[[str], Awaitable[None]]
+    """Writes the schedules that code declares for a queue, those that are there no more: the server has lost data."""
     clock: ServerClock = field(default_factory=ServerClock)
     held: Held = field(default_factory=Held)
 
@@ -83,6 +85,11 @@ class Health:
         """The loops that are in trouble."""
         return frozenset(self._down)
 
+    @property
+    def cut_off(self) -> bool:
+        """Whether the server may be away, or has just come back: a loop that always talks to it is in trouble."""
+        return any(loop.startswith(("claim", "bell", "renewal")) for loop in self._down)
+
     def lost(self, loop: str, error: QueueError) -> None:
         """A loop has failed."""
         if loop not in self._down:
@@ -111,9 +118,13 @@ class Patience:
 
     async def endure(self, error: QueueError) -> None:
         """Tells, and waits a while before the next try: 0.05 s at first, at most 1 s."""
+        await asyncio.sleep(self.pause_s(error))
+
+    def pause_s(self, error: QueueError) -> float:
+        """Tells, and says how long to wait."""
         self._health.lost(self._loop, error)
-        await asyncio.sleep(self._pause_s * random.uniform(0.5, 1.0))
-        self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
+        pause_s, self._pause_s = self._pause_s, min(self._pause_s * 2, _LONGEST_PAUSE_S)
+        return pause_s * random.uniform(0.5, 1.0)
 
     def over(self) -> None:
         """The loop has succeeded."""

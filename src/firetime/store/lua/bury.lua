@@ -7,18 +7,7 @@ local cancelling, metrics = KEYS[6], KEYS[7]
 local shift_us, consumer, counted, ended_channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 --#include clock fence unique metrics
 
-local first, entries = 5 + 2 * counted, {}
-for i = first, #ARGV, 5 do entries[#entries + 1] = ARGV[i] end
-local counts = held_counts(lane, consumer, entries)
-local refused, settled, held = {}, {}, {}
-for i = first, #ARGV, 5 do
-  if counts[ARGV[i]] == tonumber(ARGV[i + 1]) then
-    settled[#settled + 1] = ARGV[i]
-    held[#held + 1] = i
-  else
-    refused[#refused + 1] = ARGV[i + 2]
-  end
-end
+local settled, held, refused = sort_out(lane, consumer, 5, 5 + 2 * counted, #ARGV)
 if #settled == 0 then return { refused } end
 redis.call('ZCARD', dead) -- not a sorted set: fails while nothing is written yet
 remove_entries(lane, settled)

@@ -1,6 +1,7 @@
 -- Edge: ready -> running; the only script that hands out deliveries.
--- Gives at most `free` of them, about `budget` bytes of records in all: leases that ran out first (when `sweep` is 1 and
--- nobody swept within `sweep_ms`), then the lanes in the `order` of their letters.
+-- Gives at most `free` of them, about `budget` bytes of records in all: leases that ran out first (when nobody swept within
+-- `sweep_ms`; `sweep` is 0 for no, 1 for yes, or the time in us when it was asked for), then the lanes in the `order` of
+-- their letters.
 -- Returns the time in us, "" | "paused" | "remade" (groups were missing), how many stale entries were dropped, and then
 -- 8 values each: lane letter, entry, delivery count, id, record, state, fire-time in ms, 1 when asked to cancel.
 local high, normal, low, tasks, state = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -115,9 +116,16 @@ local function sweep_lane(letter)
   return #expired == most
 end
 
+-- A call that lay in a frozen server's socket runs when the server does again, before any renewal can: idle times went
+-- on meanwhile, and leases that look lost are not.
+local function asked_long_ago()
+  local asked_us = tonumber(sweep)
+  return asked_us > 1 and given[1] - asked_us > lease_ms * 250
+end
+
 -- Writes, even where memory is full: the deletion, which is never refused, lets the script write on.
 local function takes_the_sweep()
-  if sweep ~= '1' or redis.call('EXISTS', swept) == 1 then return false end
+  if sweep == '0' or asked_long_ago() or redis.call('EXISTS', swept) == 1 then return false end
   redis.call('DEL', swept)
   redis.call('SET', swept, consumer, 'PX', sweep_ms)
   return true
@@ -138,8 +146,8 @@ local function read_lane(letter)
   end
 end
 
+local more = false
 if takes_the_sweep() then
-  local more = false
   for letter in order:gmatch('.') do
     more = left < 1 or sweep_lane(letter) or more
   end
@@ -147,5 +155,5 @@ if takes_the_sweep() then
   if more then redis.call('DEL', swept) end
 end
 for letter in order:gmatch('.') do read_lane(letter) end
-if left < 1 or bytes_left <= 0 or given[3] >= MOST_STALE then ring() end
+if more or left < 1 or bytes_left <= 0 or given[3] >= MOST_STALE then ring() end
 return given

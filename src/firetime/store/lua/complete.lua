@@ -12,33 +12,16 @@ local ended_channel = ARGV[6]
 
 local first = 7 + 2 * counted
 local first_other = first + 3 * plain
-local total = #ARGV
-local entries = {}
-for i = first, first_other - 1, 3 do entries[#entries + 1] = ARGV[i] end
-local plain_counts = held_counts(lane, consumer, entries)
-local other_entries = {}
-for i = first_other, total, 10 do other_entries[#other_entries + 1] = ARGV[i] end
-local other_counts = held_counts(lane, consumer, other_entries)
-
-local refused, not_freed = {}, {}
-local settled, ids, special = {}, {}, {}
-local function sort_out(i, counts)
-  if counts[ARGV[i]] == tonumber(ARGV[i + 1]) then
-    settled[#settled + 1] = ARGV[i]
-    ids[#ids + 1] = ARGV[i + 2]
-    return true
-  end
-  refused[#refused + 1] = ARGV[i + 2]
-  return false
-end
-for i = first, first_other - 1, 3 do sort_out(i, plain_counts) end
-for i = first_other, total, 10 do
-  if sort_out(i, other_counts) then special[#special + 1] = i end
-end
+local settled, usual, refused = sort_out(lane, consumer, 3, first, first_other - 1)
+local others, special, others_refused = sort_out(lane, consumer, 10, first_other, #ARGV)
+for _, entry in ipairs(others) do settled[#settled + 1] = entry end
+for _, id in ipairs(others_refused) do refused[#refused + 1] = id end
+local ids, not_freed = {}, {}
+for _, i in ipairs(usual) do ids[#ids + 1] = ARGV[i + 2] end
+for _, i in ipairs(special) do ids[#ids + 1] = ARGV[i + 2] end
 if #settled == 0 then return { refused, not_freed } end
 
-redis.call('XACK', lane, 'workers', unpack(settled))
-redis.call('XDEL', lane, unpack(settled))
+remove_entries(lane, settled)
 for _, i in ipairs(special) do
   local id, outcome, key, remember_ms, result_ms = ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6]
   local which = 2 * (i - first_other) / 10

@@ -7,7 +7,7 @@
 local tasks, places, high, normal, low = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local bell, paused, delayed, wake, unique, call = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local shift_us, number, max_length = ARGV[1], ARGV[2], ARGV[3]
---#include clock numbered bell lanes unique delayed
+--#include clock numbered bell lanes unique unique_holder delayed
 
 local repeated = recalled()
 if repeated then return repeated end

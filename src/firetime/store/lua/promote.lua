@@ -1,8 +1,8 @@
 -- Edge: delayed -> ready
 -- Moves the due head, at most `most`, without looking at records: for the holder of the leader lease what is due, for
 -- anyone else what is `grace_ms` overdue.
--- Returns how many, the fire-time of the next head in ms (-1: none), the time in us, the newest wake id, and what the
--- moved ones were late by in all, in ms.
+-- Returns how many, the fire-time of the next head in ms (-1: none), the time in us, the newest wake id, what the moved
+-- ones were late by in all, in ms, and 1 when the caller leads.
 local delayed, high, normal, low, places = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local bell, paused, wake, leader, metrics = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local shift_us, token, grace_ms, most = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -10,8 +10,9 @@ local shift_us, token, grace_ms, most = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local started = now_us()
 local until_ms = math.floor(started / 1000)
-local lease = redis.call('GET', leader)
-if not lease or lease:match('^%S+') ~= token then until_ms = until_ms - grace_ms end
+local lease = redis.pcall('GET', leader)
+local leads = type(lease) == 'string' and lease:match('^%S+') == token
+if not leads then until_ms = until_ms - grace_ms end
 
 local due = redis.call('ZRANGEBYSCORE', delayed, '-inf', '(' .. as_text((until_ms + 1) * SLOTS), 'WITHSCORES',
   'LIMIT', 0, most)
@@ -34,4 +35,4 @@ if moved > 0 then
   redis.pcall('HINCRBY', metrics, 'delayed_tasks_late_ms', as_text(late_ms))
 end
 local newest = redis.call('XREVRANGE', wake, '+', '-', 'COUNT', 1)[1]
-return { moved, head_ms() or -1, now_us(), newest and newest[1] or '0-0', as_text(late_ms) }
+return { moved, head_ms() or -1, now_us(), newest and newest[1] or '0-0', as_text(late_ms), leads and 1 or 0 }

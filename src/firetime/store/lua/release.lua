@@ -1,24 +1,14 @@
 -- Edge: running -> ready
 -- Gives deliveries back, to be run by whoever comes first. From ARGV[3] on, 5 values each: entry, deliveries, id, "1" when
--- user code saw it, fire-time in ms (0: it was ready at once). A new entry counts deliveries anew, so what this one counted moves into the state:
--- every delivery but the present one was a crash.
+-- user code saw it, fire-time in ms (0: it was ready at once). A new entry counts deliveries anew, so what this one
+-- counted moves into the state: every delivery but the present one was a crash.
 -- Returns the ids refused because the fence no longer holds.
 local high, normal, low, state, places, bell, paused = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local consumer, letter = ARGV[1], ARGV[2]
 --#include fence lanes bell
 
-local lane, entries = lanes[letter], {}
-for i = 3, #ARGV, 5 do entries[#entries + 1] = ARGV[i] end
-local counts = held_counts(lane, consumer, entries)
-local refused, settled, held = {}, {}, {}
-for i = 3, #ARGV, 5 do
-  if counts[ARGV[i]] == tonumber(ARGV[i + 1]) then
-    settled[#settled + 1] = ARGV[i]
-    held[#held + 1] = i
-  else
-    refused[#refused + 1] = ARGV[i + 2]
-  end
-end
+local lane = lanes[letter]
+local settled, held, refused = sort_out(lane, consumer, 5, 3, #ARGV)
 if #settled == 0 then return { refused } end
 remove_entries(lane, settled)
 

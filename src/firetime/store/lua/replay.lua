@@ -5,7 +5,7 @@
 local high, normal, low, tasks, state = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local places, unique, dead, bell, paused, call = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local shift_us, number = ARGV[1], ARGV[2]
---#include clock numbered bell lanes unique
+--#include clock numbered bell lanes unique unique_holder
 
 local repeated = recalled()
 if repeated then return repeated end

@@ -10,7 +10,8 @@ local hold_ms = ARGV[6]
 
 local now = now_us()
 local now_ms = math.floor(now / 1000)
-local fire_ms = tonumber(time)
+-- what lies in the past means now: it is not late
+local fire_ms = math.max(now_ms, tonumber(time))
 if kind == 'in' then fire_ms = tonumber(time) > 0 and math.ceil((now + time) / 1000) or now_ms end
 for _, letter in ipairs({ 'h', 'n', 'l' }) do
   local former_head_ms = head_ms()
@@ -19,11 +20,11 @@ for _, letter in ipairs({ 'h', 'n', 'l' }) do
       delay_until(fire_ms, id .. letter)
       wake_promoters(former_head_ms)
     else
-      redis.call('HSET', places, id, enter(letter, id, as_text(math.max(fire_ms, 0))))
+      redis.call('HSET', places, id, enter(letter, id, as_text(fire_ms)))
       ring()
     end
     if unique_key ~= '' and tonumber(hold_ms) > 0 and holds_unique(unique_key, id) then
-      redis.call('HSET', unique, unique_key, unique_value(id, math.max(fire_ms, now_ms), tonumber(hold_ms)))
+      redis.call('HSET', unique, unique_key, unique_value(id, fire_ms, tonumber(hold_ms)))
     end
     return { 'rescheduled', as_text(fire_ms) }
   end

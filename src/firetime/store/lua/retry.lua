@@ -10,18 +10,8 @@ local ended_channel = ARGV[6]
 --#include clock fence lanes bell unique delayed ended metrics
 
 local lane = lanes[letter]
-local first, entries = 7 + 2 * counted, {}
-for i = first, #ARGV, 7 do entries[#entries + 1] = ARGV[i] end
-local counts = held_counts(lane, consumer, entries)
-local refused, cancelled, settled, held = {}, {}, {}, {}
-for i = first, #ARGV, 7 do
-  if counts[ARGV[i]] == tonumber(ARGV[i + 1]) then
-    settled[#settled + 1] = ARGV[i]
-    held[#held + 1] = i
-  else
-    refused[#refused + 1] = ARGV[i + 2]
-  end
-end
+local first, cancelled = 7 + 2 * counted, {}
+local settled, held, refused = sort_out(lane, consumer, 7, first, #ARGV)
 if #settled == 0 then return { refused, cancelled } end
 local now, former_head_ms = now_us(), head_ms()
 remove_entries(lane, settled)

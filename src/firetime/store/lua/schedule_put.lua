@@ -1,16 +1,26 @@
 -- Writes a schedule's definition where it is another than the one kept; a paused one stays paused.
--- ARGV next_ms is its first slot (-1: none). Returns "same", "added" or "changed".
-local schedules, schedules_due, wake = KEYS[1], KEYS[2], KEYS[3]
+-- `expected` is the fingerprint that the caller saw kept ("": none), `next_ms` the first slot (-1: none), `keep` 1 to leave
+-- a slot that is waiting as it is: the times are the same, something else has changed.
+-- Returns "same", "added", "changed", or "again" where another definition than the expected one is kept by now.
+local schedules, schedules_due, schedules_wake = KEYS[1], KEYS[2], KEYS[3]
 local name, fingerprint, definition, next_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local expected, keep = ARGV[5], ARGV[6]
 --#include schedules
 
-local kept = redis.call('HGET', schedules, name)
-local kept_print, paused = (kept or ''):match('^(%S+) (%d)')
-if kept_print == fingerprint then return 'same' end
-redis.call('HSET', schedules, name, fingerprint .. ' ' .. (paused or '0') .. ' ' .. definition)
-redis.call('ZREM', schedules_due, name)
-if paused ~= '1' and tonumber(next_ms) >= 0 then
-  redis.call('ZADD', schedules_due, next_ms, name)
-  wake_schedulers(tonumber(next_ms))
+local kept_print, kept_pause = kept_schedule(name)
+if kept_print == fingerprint then
+  -- somebody deleted its slot, and with it the schedule would stand still for ever
+  if kept_pause ~= '1' and not redis.call('ZSCORE', schedules_due, name) then
+    set_slot(name, next_ms)
+    wake_schedulers(next_ms)
+  end
+  return 'same'
 end
-return kept and 'changed' or 'added'
+if kept_print ~= expected then return 'again' end
+redis.call('HSET', schedules, name, fingerprint .. ' ' .. kept_pause .. ' ' .. definition)
+local stays = keep == '1' and redis.call('ZSCORE', schedules_due, name)
+if kept_pause ~= '1' and not stays then
+  set_slot(name, next_ms)
+  wake_schedulers(next_ms)
+end
+return kept_print == '' and 'added' or 'changed'

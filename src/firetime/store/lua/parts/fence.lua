@@ -19,6 +19,23 @@ local function held_counts(lane, consumer, entries)
   return counts
 end
 
+-- Of the messages in ARGV from `first` to `last`, `width` values each that begin with entry, deliveries, id: the entries
+-- that are still held, where they stand in ARGV, and the ids of the others, which are refused.
+local function sort_out(lane, consumer, width, first, last)
+  local entries, settled, held, refused = {}, {}, {}, {}
+  for i = first, last, width do entries[#entries + 1] = ARGV[i] end
+  local counts = held_counts(lane, consumer, entries)
+  for i = first, last, width do
+    if counts[ARGV[i]] == tonumber(ARGV[i + 1]) then
+      settled[#settled + 1] = ARGV[i]
+      held[#held + 1] = i
+    else
+      refused[#refused + 1] = ARGV[i + 2]
+    end
+  end
+  return settled, held, refused
+end
+
 -- Acknowledges and deletes in one step: an entry that is settled is gone. Comes first, so that full memory cannot stop it.
 local function remove_entries(lane, entries)
   redis.call('XACK', lane, 'workers', unpack(entries))

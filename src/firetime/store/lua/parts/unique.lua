@@ -1,15 +1,4 @@
--- A unique key is held by "<expiry in ms, 0: none> <task id>". It may be taken when its time is over or its holder is gone.
-local function unique_holder(key, now_ms)
-  local held = redis.call('HGET', unique, key)
-  if not held then return nil end
-  local expiry, id = held:match('^(%d+) (.+)$')
-  if not id then return nil end
-  expiry = tonumber(expiry)
-  if expiry > 0 and expiry <= now_ms then return nil end
-  if redis.call('HEXISTS', tasks, id) == 0 then return nil end
-  return id
-end
-
+-- A unique key is held by "<expiry in ms, 0: none> <task id>".
 local function unique_value(id, fire_ms, unique_ms)
   local expiry = unique_ms > 0 and fire_ms + unique_ms or 0
   return string.format('%.0f', expiry) .. ' ' .. id

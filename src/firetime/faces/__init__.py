@@ -1,0 +1,1 @@
+"""What people and machines look at; nothing below knows that it exists."""

@@ -1,0 +1,1 @@
+"""The main job on real input, with everything that may go wrong: what `firetime demo` plays and checks."""
