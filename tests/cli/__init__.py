@@ -1,0 +1,1 @@
+"""The command line: real processes, real signals, a real server."""

@@ -1,0 +1,1 @@
+"""`firetime demo`, played for real."""

@@ -1,0 +1,1 @@
+"""Laws: for any input, checked with Hypothesis against a plain model."""
