@@ -189,8 +189,7 @@ class Course:
     def _drain_noop(self, worker: Role) -> None:
         self._track.warm_up([worker])
         count = self._enough("drain", self._system.pace)
-        drained = self._track.drained([worker], "noop", count)
-        self.outcome.figures |= {key: value for key, value in drained.items() if key not in self._system.lacks}
+        self.outcome.figures |= self._track.drained([worker], "noop", count)
 
     def _drain_two(self, first: Role, ending: ExitStack) -> None:
         old = first.members()

@@ -103,18 +103,12 @@ class Role:
         return told
 
     def freeze(self) -> None:
-        """Stops all its processes where they are; ends those of a system that does not bear it."""
-        if self.system.restarts:
-            self.end()
-        else:
-            self._signal(signal.SIGSTOP)
+        """Stops all its processes where they are."""
+        self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Lets them go on."""
-        if self.system.restarts:
-            self._start()
-        else:
-            self._signal(signal.SIGCONT)
+        self._signal(signal.SIGCONT)
 
     def end(self) -> None:
         """Kills the session: its figures are taken, and what it left in the server is dropped."""

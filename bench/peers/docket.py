@@ -33,7 +33,7 @@ FUNCTIONS = {each.__name__: each for each in (noop, sleep, flaky, stamp)}
 
 
 def _docket() -> Docket:
-    return Docket(name="bench", url=URL, execution_ttl=timedelta(0))
+    return Docket(name="bench", url=URL)
 
 
 class Producer:

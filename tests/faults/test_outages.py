@@ -19,7 +19,10 @@ from tests.story.stage import unsound
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from redis.asyncio import Redis
+
     from tests.conftest import StartServer
+    from tests.faults.crew import Crew
     from tests.kit.proxy import FaultProxy
     from tests.kit.servers import ServerProcess
     from tests.story.stage import NewRunner
@@ -305,3 +308,55 @@ async def test_flushing_everything_under_a_worker_does_not_end_it(
     await see.dispatch_delayed(0.1, 4)
     await until(lambda: len(seen) == 5)
     await runner.aclose()
+
+
+async def test_a_subscription_that_is_cut_again_and_again_keeps_nobody_from_finding_lost_leases(
+    crew: Crew, runner: TaskRunner, raw: Redis
+) -> None:
+    short = {"lease": 1.0, "sweep": 0.2}
+    await runner.dispatch("hold", "a")
+    victim = crew.start(None, **short)
+    await crew.until("started")
+    crew.start(None, **short)
+    victim.kill()
+
+    async def cut() -> None:
+        while True:
+            await raw.client_kill_filter(_type="pubsub")
+            await asyncio.sleep(0.1)
+
+    cutting = asyncio.create_task(cut())
+    await crew.until("started", times=2)
+    cutting.cancel()
+    crew.let_go("a")
+    await crew.until("ended")
+
+
+async def test_after_an_outage_a_worker_with_plenty_to_do_is_well_again_and_finds_lost_leases(
+    crew: Crew, start_proxy: Callable[[str], FaultProxy], new_runner: NewRunner, url: str, runner: TaskRunner
+) -> None:
+    proxy = start_proxy(url)
+    busy = new_runner(proxy.url, lease=1, sweep=0.2, concurrency=1)
+    found, ran, enough = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @busy.task(name="hold")
+    async def orphan(tag: str) -> None:
+        found.set()
+
+    @busy.task
+    async def work() -> None:
+        ran.set()
+        if not enough.is_set():
+            await runner.dispatch("work")  # there is always one more
+
+    await runner.dispatch("hold", "a")
+    victim = crew.start(lease=1, sweep=0.2)
+    await crew.until("started")
+    victim.kill()
+    await runner.dispatch_many(runner.named("work").message() for _ in range(5))
+    await busy.start()
+    await ran.wait()
+    proxy.cut()
+    await asyncio.wait_for(found.wait(), 10)
+    await until(lambda: busy.worker is not None and busy.worker.healthy)
+    enough.set()

@@ -153,10 +153,12 @@ async def send_many(
     desk: Desk, parcels: list[Parcel], task_of: Callable[[Parcel], Definition | str]
 ) -> list[Handle[Any] | FiretimeError]:
     """Sends many messages in few calls: a handle or an error for each, in order."""
-    outcome: list[Handle[Any] | FiretimeError] = []
-    for batch in _batches(_each_its_own(parcels)):
-        outcome += await _send_batch(desk, batch, task_of)
-    return outcome
+    own = _each_its_own(parcels)
+    outcome: dict[int, Handle[Any] | FiretimeError] = {}
+    for positions in _batches(own):
+        answered = await _send_batch(desk, [own[position] for position in positions], task_of)
+        outcome.update(zip(positions, answered, strict=True))
+    return [outcome[position] for position in range(len(own))]
 
 
 def _each_its_own(parcels: list[Parcel]) -> list[Parcel]:
@@ -186,18 +188,17 @@ async def _send_batch(
     return outcome
 
 
-def _batches(parcels: list[Parcel]) -> list[list[Parcel]]:
-    """Runs of the same queue, each small enough for one call."""
-    batches: list[list[Parcel]] = []
-    size = 0
-    for parcel in parcels:
-        size += len(parcel.record)
-        last = batches[-1] if batches else None
-        if last is None or last[0].queue != parcel.queue or len(last) == MOST_MESSAGES or size > MOST_BYTES:
-            batches.append([parcel])
-            size = len(parcel.record)
-        else:
-            last.append(parcel)
+def _batches(parcels: list[Parcel]) -> list[list[int]]:
+    """Positions of messages of one queue, in order, each list small enough for one call."""
+    batches: list[list[int]] = []
+    filling: dict[str, tuple[list[int], int]] = {}
+    for position, parcel in enumerate(parcels):
+        batch, size = filling.get(parcel.queue) or (None, 0)
+        if batch is None or size + len(parcel.record) > MOST_BYTES or len(batch) == MOST_MESSAGES:
+            batch, size = list[int](), 0
+            batches.append(batch)
+        batch.append(position)
+        filling[parcel.queue] = batch, size + len(parcel.record)
     return batches
 
 

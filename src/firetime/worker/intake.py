@@ -88,11 +88,10 @@ class Intake:
         self.open = False
         self._stir.notify()
 
-    def connected_anew(self) -> None:
-        """After an outage: no sweeps for one lease, and every queue may have something."""
+    def put_off_sweeps(self) -> None:
+        """After an outage: no sweeps for one lease."""
         for source in self._sources:
             source.claimer.connected_anew()
-        self.look_again()
 
     def claim_in_flight(self, queue: str) -> bool:
         """Whether a claim of the queue waits for its answer."""
@@ -162,6 +161,8 @@ class Intake:
         try:
             while self.open:
                 if not self._listens(sources):
+                    # how the server is, the claims tell as long as nobody needs to listen
+                    patience.over()
                     await self._stir.wait()
                     continue
                 try:

@@ -197,13 +197,17 @@ class Scheduler:
         for each in schedules:
             streams |= {each.keys.wake: (each, each.head), each.keys.schedules_wake: (each, each.slot)}
         line = self._shop.server.line(schedules[0].keys.wake)
+        wake_ms = _WAKE_MS
         try:
             while True:
                 last = [about.last_id for _, about in streams.values()]
-                words: list[str | int] = ["XREAD", "BLOCK", _WAKE_MS, "STREAMS", *streams, *last]
+                words: list[str | int] = ["XREAD", "BLOCK", wake_ms, "STREAMS", *streams, *last]
                 try:
                     heard = await line.ask(*words, deadline_s=_WAKE_DEADLINE_S)
+                    wake_ms = _WAKE_MS
                 except QueueError as error:
+                    # the next answer comes at once, so that nobody waits for good news
+                    wake_ms = 1
                     error.kind = "scheduler"
                     await patience.endure(error)
                     continue

@@ -39,7 +39,7 @@ class Worker:
         self._schedules = schedules
         self._stir = Stir()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._health = Health(shop, self._connected_anew)
+        self._health = Health(shop, on_back=self._connected_anew, on_outage_over=self._put_off_sweeps)
         self._road = Road(shop, self._stir, self._spawn)
         self._intake = Intake(shop, self._road, self._stir, self._health, on_doubt=self._doubt)
         self._scheduler = Scheduler(shop, self._health)
@@ -274,8 +274,11 @@ class Worker:
                 said = "worker %s could not take its leave of %s: %s"
                 say(_log, logging.WARNING, said, self.token, keys.queue, error)
 
+    def _put_off_sweeps(self) -> None:
+        self._intake.put_off_sweeps()
+
     def _connected_anew(self) -> None:
-        self._intake.connected_anew()
+        self._intake.look_again()
         for queue in self._shop.queues:
             self._renewal.renewal.suspect(queue)
         self._renewal.at_once()

@@ -75,9 +75,12 @@ class Stir:
 class Health:
     """Which loops of a worker cannot do their work now. Trouble is told when it begins and when it is over."""
 
-    def __init__(self, shop: Workshop, on_back: Callable[[], None]) -> None:
+    def __init__(
+        self, shop: Workshop, *, on_back: Callable[[], None], on_outage_over: Callable[[], None] = lambda: None
+    ) -> None:
         self._shop = shop
         self._on_back = on_back
+        self._on_outage_over = on_outage_over
         self._down: set[str] = set()
 
     @property
@@ -88,7 +91,7 @@ class Health:
     @property
     def cut_off(self) -> bool:
         """Whether the server may be away, or has just come back: a loop that always talks to it is in trouble."""
-        return any(loop.startswith(("claim", "bell", "renewal")) for loop in self._down)
+        return any(map(_sees_outages, self._down))
 
     def lost(self, loop: str, error: QueueError) -> None:
         """A loop has failed."""
@@ -103,9 +106,16 @@ class Health:
         """A loop has succeeded."""
         if loop in self._down:
             self._down.discard(loop)
+            if _sees_outages(loop):
+                self._on_outage_over()
             self._on_back()
             if not self._down:
                 self._shop.events.emit(WorkerEvent("reconnected", self._shop.token))
+
+
+def _sees_outages(loop: str) -> bool:
+    # a subscription may be cut for being idle, again and again, and a bell is not listened to while there is enough to do
+    return loop.startswith(("claim", "renewal"))
 
 
 class Patience:
