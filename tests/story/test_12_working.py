@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
-from firetime import BrokerUnavailable, QueueError, RunnerAlreadyStarted, Status
-from firetime.values.events import Trouble
+from firetime import RunnerAlreadyStarted, Status
 from tests.kit.waiting import until
 from tests.story.stage import let_pass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from redis.asyncio import Redis
 
     from firetime import TaskRunner
-    from tests.kit.proxy import FaultProxy
     from tests.story.stage import Drain, LookAt, NewRunner
 
 pytestmark = pytest.mark.usefixtures("server")
@@ -170,27 +165,6 @@ async def test_what_may_start_once_only_is_a_dead_letter_when_it_is_not_done_in_
     assert (await runner.dead().show(handle.task_id)).reason == "interrupted"
 
 
-async def test_what_will_not_be_cancelled_is_given_back_all_the_same(runner: TaskRunner) -> None:
-    started, finish = asyncio.Event(), asyncio.Event()
-
-    @runner.task
-    async def stubborn() -> None:
-        started.set()
-        while not finish.is_set():
-            try:
-                await finish.wait()
-            except asyncio.CancelledError:
-                continue
-
-    handle = await stubborn.dispatch()
-    await runner.start()
-    await asyncio.wait_for(started.wait(), 10)
-    await runner.stop(within=0)
-    found = await handle.look()
-    finish.set()
-    assert (found.status, found.state.failures, found.crashes) == (Status.READY, 0, 0)
-
-
 async def test_a_stopped_worker_leaves_no_trace(runner: TaskRunner, drain: Drain, look_at: LookAt) -> None:
     @runner.task
     async def nothing() -> None: ...
@@ -316,80 +290,6 @@ async def test_the_numbers_of_a_queue(runner: TaskRunner, drain: Drain) -> None:
     assert now.next_fire_ms == (await far.look()).fire_ms
     assert [(task.task, task.runs, task.failed) for task in now.tasks] == [("work", 4, 1)]
     assert now.predicted_wait_s == 0
-
-
-# -------------------------------------------------------------------------------------------------------------- trouble
-
-
-async def test_whoever_asked_hears_of_trouble_and_of_which_part_met_it(
-    start_proxy: Callable[[str], FaultProxy], new_runner: NewRunner, url: str
-) -> None:
-    proxy = start_proxy(url)
-    runner = new_runner(proxy.url)
-    heard: list[QueueError] = []
-    iterated: list[BaseException] = []
-    runs = []
-
-    @runner.on_error
-    def in_a_thread(error: QueueError) -> None:
-        heard.append(error)
-        raise RuntimeError("a failing hook stops nothing")
-
-    @runner.on_error
-    async def in_the_loop(error: QueueError) -> None:
-        heard.append(error)
-
-    async def iterate() -> None:
-        iterated.extend([await anext(aiter(errors))])
-
-    @runner.task
-    async def work() -> None:
-        runs.append(1)
-
-    errors = runner.errors()
-    iterating = asyncio.create_task(iterate())
-    await runner.start()
-    await until(lambda: runner.worker is not None and runner.worker.healthy)
-    proxy.refuse()
-    proxy.cut()
-    await until(lambda: len({error.kind for error in heard}) >= 3 and iterated)
-    assert {error.kind for error in heard} <= {"fetch", "scheduler", "election", "control", "renew", "settle"}
-    assert all(isinstance(error, BrokerUnavailable) for error in (*heard, *iterated))
-    assert runner.worker is not None
-    assert not runner.worker.healthy
-    proxy.heal()
-    await work.dispatch()
-    await until(lambda: runs)
-    await until(lambda: runner.worker is not None and runner.worker.healthy)
-    await iterating
-
-
-async def test_errors_that_nobody_takes_are_dropped_oldest_first(runner: TaskRunner) -> None:
-    errors = runner.errors()
-    first = asyncio.ensure_future(anext(aiter(errors)))
-    await asyncio.sleep(0)
-    for number in range(5000):
-        runner.events.emit(Trouble(QueueError(str(number))))
-    taken = [str(await first)]
-    while taken[-1] != "4999":
-        taken.append(str(await anext(aiter(errors))))
-    assert taken == [str(number) for number in range(4000, 5000)]
-
-
-async def test_trouble_is_one_line_in_the_log_when_it_begins_and_one_when_it_is_over(
-    start_proxy: Callable[[str], FaultProxy], new_runner: NewRunner, url: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "firetime")
-    proxy = start_proxy(url)
-    runner = new_runner(proxy.url)
-    await runner.start()
-    await until(lambda: runner.worker is not None and runner.worker.leads)
-    proxy.refuse()
-    proxy.cut()
-    await until(lambda: "disconnected" in caplog.text)
-    proxy.heal()
-    await until(lambda: "reconnected" in caplog.text)
-    assert caplog.text.count("disconnected") == 1
 
 
 async def test_a_long_queue_is_told_by_the_leader_only(new_runner: NewRunner) -> None:

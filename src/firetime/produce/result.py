@@ -14,6 +14,7 @@ from firetime.produce.control import Look
 from firetime.produce.desk import Desk
 from firetime.values.durations import Duration, delay_s, epoch_ms, seconds
 from firetime.values.errors import (
+    BrokerUnavailable,
     InvalidTaskPayload,
     MessageNotFound,
     ResultNotReady,
@@ -25,6 +26,7 @@ from firetime.values.state import newest
 from firetime.values.states import CancelAnswer, RescheduleAnswer, Status
 
 R_co = TypeVar("R_co", covariant=True)
+_LOOK_AGAIN_S = 0.1
 _ENDED = {Status.DONE, Status.DEAD, Status.CANCELLED, Status.EXPIRED, Status.UNKNOWN}
 
 
@@ -98,7 +100,7 @@ class Handle(Generic[R_co]):
                     while True:
                         watch.check_open()
                         news.clear()
-                        found = await self.look()
+                        found = await self._look_patiently()
                         seen = found.status
                         if seen in _ENDED or (found.message is not None and found.message.result_ms == 0):
                             return self._value(found)
@@ -131,6 +133,18 @@ class Handle(Generic[R_co]):
             return self.result(timeout)
 
         return self._desk.portal.call(ask)
+
+    async def _look_patiently(self) -> Look:
+        """Looks, and bears an outage of the server for as long as a dispatch would."""
+        clock = asyncio.get_running_loop().time
+        expires = clock() + self._desk.deadline_s
+        while True:
+            try:
+                return await self.look()
+            except BrokerUnavailable:
+                if clock() >= expires:
+                    raise
+            await asyncio.sleep(_LOOK_AGAIN_S)
 
     def _decoded(self, value: bytes) -> Any:
         try:
