@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from firetime import BrokerUnavailable, Fixed, Status, TaskRunner, current_task
+from firetime import BrokerUnavailable, Fixed, JsonCodec, Status, TaskRunner, current_task
 from firetime.store.address import Address
 from firetime.store.connect import Server
 from firetime.store.keys import CONSTANT_KEYS
+from firetime.values.message import Message
 from tests.kit.waiting import until
 
 if TYPE_CHECKING:
@@ -177,6 +178,24 @@ async def test_f38_a_record_that_cannot_be_read_is_parked_with_its_bytes(
     assert letter.id == handle.task_id
     assert letter.raw == record or letter.reason in {"exhausted", "record lost"}
     assert await handle.status() == Status.DEAD
+    await runner.dead().purge(handle.task_id)
+
+
+class Strict(JsonCodec):
+    """A codec that checks a signature, and is not careful."""
+
+    def decode(self, record: bytes) -> Message:
+        raise KeyError("signature")
+
+
+async def test_f38_what_a_codec_of_ones_own_fails_on_is_parked_with_its_bytes(
+    new_runner: NewRunner, raw: Redis, drain: Drain
+) -> None:
+    sender, runner = new_runner(), new_runner(codec=Strict())
+    handle = await sender.dispatch("see")
+    await drain(runner)
+    (letter,) = await runner.dead().page()
+    assert (letter.id, letter.reason, b"see" in letter.raw) == (handle.task_id, "malformed", True)
     await runner.dead().purge(handle.task_id)
 
 

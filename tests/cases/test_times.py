@@ -11,20 +11,25 @@ import pytest
 from firetime import CancelAnswer, Handle, MessageNotFound, Status, TaskAlreadyDispatched, current_task
 from firetime.values.events import TaskEvent
 from tests.kit.waiting import until
-from tests.story.stage import let_pass, server_ms
+from tests.story.stage import let_pass, server_ms, ticking
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
     from firetime import TaskRunner
-    from tests.story.stage import Drain, LookAt
+    from tests.story.stage import Drain, LookAt, Ticks
 
 pytestmark = pytest.mark.usefixtures("server")
-LATE_MS = 250
-"""The promise is a few milliseconds; the rest is what a busy machine may add. `make bench` measures the promise."""
 
 
-async def test_f12_of_500_delayed_tasks_none_is_early_and_hardly_one_late(runner: TaskRunner, drain: Drain) -> None:
+def in_time(late_ms: float, ticks: Ticks) -> bool:
+    """Within a few milliseconds, as promised, but for what a busy machine adds at each of the hops there are."""
+    return late_ms < 30 + 5 * ticks.longest_s * 1000
+
+
+async def test_f12_of_500_delayed_tasks_none_is_early_and_hardly_one_late(
+    runner: TaskRunner, drain: Drain, raw: Redis
+) -> None:
     started: list[TaskEvent] = []
     runner.events.subscribe(lambda event: started.append(event) if isinstance(event, TaskEvent) else None)
 
@@ -32,13 +37,14 @@ async def test_f12_of_500_delayed_tasks_none_is_early_and_hardly_one_late(runner
     async def see() -> None: ...
 
     await drain()
-    await runner.dispatch_many(see.options(delay=0.05 + number * 0.9 / 499).message() for number in range(500))
-    await until(lambda: sum(event.what == "settled" for event in started) == 500)
+    async with ticking(raw) as ticks:
+        await runner.dispatch_many(see.options(delay=0.05 + number * 0.9 / 499).message() for number in range(500))
+        await until(lambda: sum(event.what == "settled" for event in started) == 500)
     deliveries = [event.delivery for event in started if event.what == "started"]
     late_ms = sorted(delivery.claimed_ms - delivery.fire_ms for delivery in deliveries)
     assert len(late_ms) == 500
     assert late_ms[0] >= 0
-    assert late_ms[494] < LATE_MS
+    assert in_time(late_ms[494], ticks)
 
 
 async def test_f15_ten_thousand_tasks_of_one_millisecond_run_in_order_and_the_far_future_is_exact(
@@ -74,9 +80,11 @@ async def test_f16_a_task_that_becomes_due_wakes_an_idle_worker(runner: TaskRunn
 
     await drain()
     await let_pass(raw, 0.5)
-    await see.dispatch_delayed(0.5)
-    await until(lambda: late_ms)
-    assert 0 <= late_ms[0] < LATE_MS
+    async with ticking(raw) as ticks:
+        await see.dispatch_delayed(0.5)
+        await until(lambda: late_ms)
+    assert late_ms[0] >= 0
+    assert in_time(late_ms[0], ticks)
 
 
 async def test_f17_what_was_sent_to_an_empty_server_before_any_worker_existed_is_run(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +13,7 @@ from firetime.values.events import Event, TaskEvent
 from tests.kit.clients import raw_client
 from tests.kit.waiting import until
 from tests.story.look import look
-from tests.story.stage import unsound
+from tests.story.stage import ticking, unsound
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -30,31 +29,6 @@ if TYPE_CHECKING:
 DEADLINE_S = 1.0
 A_MOMENT_S = 0.6
 """What a busy machine may add."""
-
-
-class Ticks:
-    """How long the event loop stood still at most."""
-
-    longest_s = 0.0
-
-
-@asynccontextmanager
-async def ticking() -> AsyncIterator[Ticks]:
-    ticks = Ticks()
-
-    async def tick() -> None:
-        last = time.perf_counter()
-        while True:
-            await asyncio.sleep(0.005)
-            now = time.perf_counter()
-            ticks.longest_s = max(ticks.longest_s, now - last)
-            last = now
-
-    task = asyncio.create_task(tick())
-    try:
-        yield ticks
-    finally:
-        task.cancel()
 
 
 @pytest.fixture

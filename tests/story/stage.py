@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -128,3 +130,31 @@ async def let_pass(redis: Redis, seconds: float) -> None:
         return await server_ms(redis) > end
 
     await until(over, timeout=seconds + 10)
+
+
+class Ticks:
+    """How long nothing happened at most."""
+
+    longest_s = 0.0
+
+
+@asynccontextmanager
+async def ticking(redis: Redis | None = None) -> AsyncIterator[Ticks]:
+    """Meanwhile a coroutine looks at the clock all the time, and asks the server, if there is one, each time."""
+    ticks, over = Ticks(), asyncio.Event()
+
+    async def tick() -> None:
+        last = time.perf_counter()
+        while not over.is_set():
+            await (asyncio.sleep(0.005) if redis is None else redis.ping())
+            now = time.perf_counter()
+            ticks.longest_s = max(ticks.longest_s, now - last)
+            last = now
+            await asyncio.sleep(0.001)
+
+    task = asyncio.create_task(tick())
+    try:
+        yield ticks
+    finally:
+        over.set()
+        await task

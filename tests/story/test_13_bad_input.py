@@ -17,10 +17,12 @@ from firetime import (
     FiretimeError,
     InvalidOption,
     InvalidTaskPayload,
+    JsonCodec,
     Linear,
     TaskRunner,
 )
 from firetime.store.connect import check_version
+from firetime.values.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -178,6 +180,28 @@ async def test_a_message_that_is_too_large_is_refused(new_runner: NewRunner, raw
         await see.dispatch("x" * 1000)
     assert await raw.keys("*") == []
     await see.dispatch("x" * 900)
+
+
+class Broken(JsonCodec):
+    """A codec with a defect of its own."""
+
+    def encode(self, message: Message) -> bytes:
+        if message.headers:
+            return super().encode(message).decode()  # type: ignore[return-value]
+        raise LookupError("no key to sign with")
+
+
+async def test_a_codec_that_fails_is_to_blame_and_nothing_is_sent(new_runner: NewRunner, raw: Redis) -> None:
+    runner = new_runner(codec=Broken())
+
+    @runner.task
+    async def see() -> None: ...
+
+    with pytest.raises(InvalidTaskPayload, match=r"task 'see': its message cannot be encoded: LookupError\('no key"):
+        await see.dispatch()
+    with pytest.raises(InvalidTaskPayload, match="the codec gave str, not bytes"):
+        await see.options(headers={"a": "b"}).dispatch()
+    assert await raw.keys("*") == []
 
 
 # -------------------------------------------------------------------------------------------------------- registering

@@ -56,7 +56,10 @@ class Guarded:
     def encode(self, message: Message) -> bytes:
         """The record of a message."""
         try:
-            return self._codec.encode(message)
+            record: object = self._codec.encode(message)
+            if not isinstance(record, bytes):
+                raise TypeError(f"the codec gave {type(record).__name__}, not bytes")
+            return record
         except InvalidTaskPayload:
             raise
         except Exception as error:
