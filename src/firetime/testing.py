@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from firetime.runner import TaskRunner
-from firetime.store.clock import ServerClock
+from firetime.store.clock import ServerClock, fire_ms
 from firetime.store.connect import Server
 from firetime.store.keys import QueueKeys
 from firetime.upkeep.beat import Beat
@@ -128,8 +128,7 @@ class VirtualClock:
         self._shift.stopped_us = max(self._shift.stopped_us or 0, at_us)
 
     async def _now_us(self) -> int:
-        seconds, micros = await (await self._runner.desk.server()).ask("TIME")
-        return self._shift.seen_us(int(seconds) * 1_000_000 + int(micros))
+        return await (await self._runner.desk.server()).now_us()
 
     async def _dues(self) -> dict[int, list[Callable[[], Awaitable[None]]]]:
         """When something is due next in each queue, in us, and what then takes place."""
@@ -140,7 +139,7 @@ class VirtualClock:
             if slot := await server.ask("ZRANGE", keys.schedules_due, 0, 0, "WITHSCORES"):
                 found[int(float(slot[1])) * 1000].append(partial(self._tick, server, keys))
             if head := await server.ask("ZRANGE", keys.delayed, 0, 0, "WITHSCORES"):
-                found[int(float(head[1]) // 4096) * 1000].append(partial(self._promote, server, keys))
+                found[fire_ms(head[1]) * 1000].append(partial(self._promote, server, keys))
         return found
 
     async def _promote(self, server: Server, keys: QueueKeys) -> None:

@@ -54,7 +54,7 @@ async def look(server: Server, keys: QueueKeys, task_id: str, codec: Codec) -> L
         task_id=task_id,
         queue=keys.queue,
         status=_status(status, outcome, value),
-        message=_message(record, codec),
+        message=read_message(record, codec),
         raw=record or b"",
         state=state,
         fire_ms=int(float(when)) if when else None,
@@ -66,7 +66,7 @@ async def look(server: Server, keys: QueueKeys, task_id: str, codec: Codec) -> L
 async def cancel(server: Server, keys: QueueKeys, task_id: str, codec: Codec, *, remember_s: float) -> CancelAnswer:
     """Takes a waiting message back, or asks a running one to stop."""
     record = await server.ask("HGET", keys.tasks, task_id)
-    message = _message(record, codec)
+    message = read_message(record, codec)
     answer = await server.run(
         "cancel",
         keys,
@@ -86,7 +86,7 @@ async def reschedule(
     server: Server, keys: QueueKeys, task_id: str, codec: Codec, *, kind: str, time: int
 ) -> RescheduleAnswer:
     """Moves a delayed message: ``kind`` "in" and microseconds from now, or "at" and milliseconds since 1970."""
-    message = _message(await server.ask("HGET", keys.tasks, task_id), codec)
+    message = read_message(await server.ask("HGET", keys.tasks, task_id), codec)
     arguments: dict[str, str | bytes | int] = {
         "id": task_id,
         "kind": kind,
@@ -107,7 +107,8 @@ def _status(status: bytes, outcome: bytes | None, value: bytes | None) -> Status
     return Status.EXPIRED if ended is Status.DONE and kept_a_value and value is None else ended
 
 
-def _message(record: bytes | None, codec: Codec) -> Message | None:
+def read_message(record: bytes | None, codec: Codec) -> Message | None:
+    """The message of a record; None when there is none, or when it cannot be read."""
     if not record:
         return None
     try:

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
+from firetime.produce.control import read_message
 from firetime.produce.desk import Desk
 from firetime.produce.send import Answers, read_refusals
 from firetime.store.keys import QueueKeys
 from firetime.values.dead_letter import DeadLetter, dead_letter
-from firetime.values.errors import InvalidTaskPayload, MessageNotFound, TaskAlreadyDispatched
-from firetime.values.message import Message
+from firetime.values.errors import MessageNotFound, TaskAlreadyDispatched
+from firetime.values.ids import as_text
 from firetime.values.state import read_state
 
 _PAGE = 100
@@ -89,7 +90,7 @@ class DeadLetters:
         records = await server.ask("HMGET", self._keys.tasks, *ids)
         rest: list[str | bytes | int] = []
         for task_id, record in zip(ids, records, strict=True):
-            message = self._message(record)
+            message = read_message(record, self._desk.house.codec)
             lane = message.lane if message is not None else "n"
             unique = (message.unique_key or "", message.unique_ms) if message is not None else ("", 0)
             rest += [task_id, lane, *unique]
@@ -121,21 +122,13 @@ class DeadLetters:
 
     def _letter(self, task_id: bytes, died: bytes, record: bytes | None, state: bytes | None) -> DeadLetter:
         return dead_letter(
-            task_id=task_id.decode("utf-8", "backslashreplace"),
+            task_id=as_text(task_id),
             queue=self._keys.queue,
-            message=self._message(record),
+            message=read_message(record, self._desk.house.codec),
             raw=record or b"",
             state=read_state(state),
             died_ms=int(float(died)),
         )
-
-    def _message(self, record: bytes | None) -> Message | None:
-        if not record:
-            return None
-        try:
-            return self._desk.house.codec.decode(record)
-        except InvalidTaskPayload:
-            return None
 
 
 def _matches(letter: DeadLetter, task: str | None, error: str | None) -> bool:

@@ -11,8 +11,10 @@ import msgspec
 
 from firetime.produce.control import Look, look
 from firetime.produce.desk import Desk
+from firetime.store.clock import fire_ms
 from firetime.store.keys import QueueKeys, queue_of
 from firetime.values.errors import BrokerRefused, MessageNotFound
+from firetime.values.ids import as_text
 from firetime.values.states import LANES, PRIORITIES, Priority, Status
 
 
@@ -113,8 +115,7 @@ class Overview:
     async def queue(self, name: str) -> QueueStats:
         """One queue."""
         keys, server = self._desk.keys(name), await self._desk.server()
-        seconds, micros = await server.ask("TIME")
-        now_ms = int(seconds) * 1000 + int(micros) // 1000
+        now_ms = await server.now_us() // 1000
         lengths = [int(await server.ask("XLEN", keys.lanes[letter])) for letter in LANES.values()]
         running = sum([await self._pending(keys, letter) for letter in LANES.values()])
         head = await server.ask("ZRANGE", keys.delayed, 0, 0, "WITHSCORES")
@@ -132,7 +133,7 @@ class Overview:
             delayed=await server.ask("ZCARD", keys.delayed),
             dead=await server.ask("ZCARD", keys.dead),
             paused=await server.ask("EXISTS", keys.paused) == 1,
-            next_fire_ms=int(float(head[1]) // 4096) if head and math.isfinite(float(head[1])) else None,
+            next_fire_ms=fire_ms(head[1]) if head and math.isfinite(float(head[1])) else None,
             leader=lease[0],
             leader_epoch=int(lease[1]) if len(lease) == 3 else 0,
             leader_since_ms=int(lease[2]) if len(lease) == 3 else None,
@@ -170,7 +171,7 @@ class Overview:
             flat = await server.ask("ZRANGE", key, skipped, offset + limit - 1, "WITHSCORES")
             heads += [(float(flat[at + 1]), queue, flat[at]) for at in range(0, len(flat), 2)]
         page = sorted(heads)[offset - skipped :][:limit]
-        return [await self.look(queue, _text(member[:-1])) for _, queue, member in page]
+        return [await self.look(queue, as_text(member[:-1])) for _, queue, member in page]
 
     async def in_lanes(self, queue: str, *, offset: int = 0, limit: int = 50) -> list[Look]:
         """The messages that are ready or running, oldest first, from the high lane down."""
@@ -179,7 +180,7 @@ class Overview:
         for letter in PRIORITIES:
             missing = max(0, offset + limit - len(ids))
             entries = await server.ask("XRANGE", keys.lanes[letter], "-", "+", "COUNT", missing or 1)
-            ids += [_text(fields[1]) for _, fields in entries[:missing] if fields[:1] == [b"i"]]
+            ids += [as_text(fields[1]) for _, fields in entries[:missing] if fields[:1] == [b"i"]]
         return [await self.look(queue, task_id) for task_id in ids[offset : offset + limit]]
 
     async def find(self, task_id: str, queues: Sequence[str]) -> Look:
@@ -230,14 +231,10 @@ def _mean(counters: dict[str, int], name: str) -> float | None:
     return counters.get(f"{name}_sum", 0) / count if count else None
 
 
-def _text(word: bytes) -> str:
-    return word.decode("utf-8", "backslashreplace")
-
-
 def _counters(metrics: list[bytes]) -> dict[str, int]:
     """What counts; a field that somebody else wrote does not."""
     pairs = zip(metrics[::2], metrics[1::2], strict=True)
-    return {_text(name): int(value) for name, value in pairs if value.lstrip(b"-").isdigit()}
+    return {as_text(name): int(value) for name, value in pairs if value.lstrip(b"-").isdigit()}
 
 
 def _workers(told: list[bytes], seen_ms: dict[bytes, int]) -> list[WorkerInfo]:

@@ -15,7 +15,7 @@ from firetime.produce.task import Task, handle_for
 from firetime.values.definition import Definition
 from firetime.values.durations import Duration
 from firetime.values.errors import InvalidOption, InvalidTaskPayload, MessageNotFound
-from firetime.values.ids import new_id
+from firetime.values.ids import as_text, new_id
 from firetime.values.message import Parcel
 from firetime.values.options import PLAIN
 from firetime.values.schedule import (
@@ -244,9 +244,7 @@ class Schedules:
         return found
 
     async def _now_ms(self) -> int:
-        server = await self._desk.server()
-        told, micros = await server.ask("TIME")
-        return server.shift.seen_us(int(told) * 1_000_000 + int(micros)) // 1000
+        return await (await self._desk.server()).now_us() // 1000
 
 
 def _keeps_its_slot(made: Schedule, stored: bytes | None) -> bool:
@@ -263,4 +261,4 @@ def _not_found(name: str, queue: str) -> MessageNotFound:
 
 
 def _pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
-    return {flat[at].decode("utf-8", "backslashreplace"): flat[at + 1] for at in range(0, len(flat), 2)}
+    return {as_text(flat[at]): flat[at + 1] for at in range(0, len(flat), 2)}

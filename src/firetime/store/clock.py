@@ -8,6 +8,15 @@ _DRIFT = 0.0005
 """By how much two steady clocks may part in a second, in seconds: NTP slews a clock by at most so much."""
 
 
+_SLOTS = 4096
+"""Places within a millisecond, as in ``lua/parts/delayed.lua``."""
+
+
+def fire_ms(score: bytes) -> int:
+    """The fire-time, in ms since 1970, that the score of a delayed message holds."""
+    return int(float(score) // _SLOTS)
+
+
 class Shift:
     """How far scripts see the server's clock moved, in microseconds: 0 but in tests that travel in time."""
 

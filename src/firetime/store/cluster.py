@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from firetime.store.address import Address, Node
@@ -13,7 +13,6 @@ from firetime.store.replies import Redirected
 from firetime.store.scripts import Argument, Script
 from firetime.values.errors import BrokerUnavailable, QueueError
 
-SLOTS = 16384
 _MOST_HOPS = 5
 """How often one call follows a slot before it gives up for now."""
 
@@ -42,7 +41,7 @@ class _NodeServer(Server):
 class ClusterServer(Server):
     """The primaries of a cluster, as one event loop sees them."""
 
-    in_one_place = False
+    _in_one_place = False
 
     def __init__(self, address: Address, shift: Shift) -> None:
         super().__init__(address, shift)
@@ -137,32 +136,26 @@ class _ClusterLine(Line):
         self._line: Line | None = None
 
     async def ask(self, *words: Argument, deadline_s: float = CALL_S) -> Any:
-        try:
-            return await (await self._own()).ask(*words, deadline_s=deadline_s)
-        except QueueError as error:
-            raise await self._failed(error) from None
+        return await self._over_own(lambda line: line.ask(*words, deadline_s=deadline_s))
 
     async def say(self, *words: Argument, deadline_s: float = CALL_S) -> None:
-        try:
-            await (await self._own()).say(*words, deadline_s=deadline_s)
-        except QueueError as error:
-            raise await self._failed(error) from None
+        await self._over_own(lambda line: line.say(*words, deadline_s=deadline_s))
 
     async def listen(self, deadline_s: float) -> Any:
-        try:
-            return await (await self._own()).listen(deadline_s)
-        except QueueError as error:
-            raise await self._failed(error) from None
+        return await self._over_own(lambda line: line.listen(deadline_s))
 
     async def aclose(self) -> None:
         line, self._line = self._line, None
         if line is not None:
             await line.end()
 
-    async def _own(self) -> Line:
-        if self._line is None:
-            self._line = (await self._cluster.node_of(self._slot)).line()
-        return self._line
+    async def _over_own(self, use: Callable[[Line], Awaitable[Any]]) -> Any:
+        try:
+            if self._line is None:
+                self._line = (await self._cluster.node_of(self._slot)).line()
+            return await use(self._line)
+        except QueueError as error:
+            raise await self._failed(error) from None
 
     async def _failed(self, error: QueueError) -> QueueError:
         await self.aclose()

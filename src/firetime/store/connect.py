@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from weakref import WeakSet
 
 from firetime.store.address import Address
@@ -16,6 +16,8 @@ from firetime.store.replies import NoScript, is_reply, refused, unreachable
 from firetime.store.scripts import Argument, Script, script
 from firetime.store.wire import AsyncConnection, has_ended, sever
 from firetime.values.errors import BrokerRefused, BrokerUnavailable, QueueError
+
+T = TypeVar("T")
 
 OLDEST = (6, 2)
 """The oldest Redis that has what the scripts need (XPENDING with IDLE, XAUTOCLAIM's kin, ZRANGE in scripts)."""
@@ -42,8 +44,7 @@ if hasattr(os, "register_at_fork"):
 class Server:
     """A server as seen from one event loop. Connections are made when first needed and kept."""
 
-    in_one_place = True
-    """Whether one blocking read may wait on the keys of several queues."""
+    _in_one_place = True
 
     def __init__(self, address: Address, shift: Shift | None = None) -> None:
         self.address = address
@@ -116,6 +117,10 @@ class Server:
             raise BrokerUnavailable(reason) from None
         return deadline_s - (clock() - asked)
 
+    def sharing_a_read(self, each_of_a_queue: Sequence[T]) -> list[tuple[T, ...]]:
+        """In which groups one blocking read may wait on the keys of several queues."""
+        return [tuple(each_of_a_queue)] if self._in_one_place else [(each,) for each in each_of_a_queue]
+
     def line(self, key: str = "") -> Line:
         """A connection of its own, for blocking reads of ``key`` (and others beside it) and for subscriptions."""
         return Line(self)
@@ -129,6 +134,11 @@ class Server:
                 yield key.decode()
             if cursor == b"0":
                 return
+
+    async def now_us(self, *, deadline_s: float = CALL_S) -> int:
+        """Its time, as scripts see it, in microseconds since 1970."""
+        seconds, micros = await self.ask("TIME", deadline_s=deadline_s)
+        return self.shift.seen_us(int(seconds) * 1_000_000 + int(micros))
 
     async def aclose(self) -> None:
         """Drops every connection; calls in flight fail."""
@@ -275,8 +285,7 @@ class Line:
 async def read_clock(server: Server, *, deadline_s: float = CALL_S) -> ServerClock:
     """The server's clock, from its first answer. Raises ``QueueError`` kinds when there is none in time."""
     clock, sent = ServerClock(), time.monotonic()
-    seconds, micros = await server.ask("TIME", deadline_s=deadline_s)
-    now_us = server.shift.seen_us(int(seconds) * 1_000_000 + int(micros))
+    now_us = await server.now_us(deadline_s=deadline_s)
     clock.observe(now_us, sent=sent, received=time.monotonic())
     return clock
 

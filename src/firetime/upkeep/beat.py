@@ -13,6 +13,7 @@ from firetime.store.keys import QueueKeys
 from firetime.store.scripts import Argument
 from firetime.values.codec import Codec
 from firetime.values.errors import FiretimeError, InvalidOption, InvalidTaskPayload, QueueError
+from firetime.values.ids import as_text
 from firetime.values.message import Message
 from firetime.values.schedule import NOMINAL, Kept, Plan, jittered, plan, read_kept
 
@@ -52,7 +53,7 @@ class Beat:
             nexts = [next_ms]
             for at in range(0, len(due), 3):
                 try:
-                    kept = read_kept(due[at].decode("utf-8", "backslashreplace"), due[at + 2])
+                    kept = read_kept(as_text(due[at]), due[at + 2])
                     template = self._codec.decode(kept.schedule.record)
                 except (InvalidOption, InvalidTaskPayload) as error:
                     unreadable.append(error)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
 
@@ -14,6 +15,7 @@ from firetime.store.connect import Server
 from firetime.store.keys import QueueKeys
 from firetime.store.scripts import Argument
 from firetime.values.errors import QueueError
+from firetime.values.ids import as_text
 from firetime.values.message import Delivery, Fence
 
 Place = tuple[str, str]
@@ -146,38 +148,34 @@ class Renewal:
 
     async def _prolong(self, keys: QueueKeys, unknown: list[tuple[Fence, str]]) -> None:
         """A claim may have been answered while the event loop is blocked: until it turns, they are this worker's too."""
-        rest: list[Argument] = []
-        for fence, task_id in unknown:
-            rest += [fence.lane, fence.entry, fence.deliveries, task_id]
+        await self._call(keys, unknown, [])
+
+    async def _call(self, keys: QueueKeys, known: list[tuple[Fence, str]], unique: list[Argument]) -> Any:
         arguments: dict[str, Argument] = {
             "consumer": self._consumer,
-            "known": len(unknown),
+            "known": len(known),
             "unknown_ms": self._unknown_ms,
         }
-        await self._server.run("renew", keys, arguments, rest, deadline_s=self._call_s)
+        rest: list[Argument] = []
+        for fence, task_id in known:
+            rest += [fence.lane, fence.entry, fence.deliveries, task_id]
+        return await self._server.run("renew", keys, arguments, rest + unique, deadline_s=self._call_s)
 
     async def _renew(self, keys: QueueKeys, deliveries: list[Delivery]) -> None:
-        arguments: dict[str, Argument] = {
-            "consumer": self._consumer,
-            "known": len(deliveries),
-            "unknown_ms": self._unknown_ms,
-        }
-        rest: list[Argument] = []
-        for each in deliveries:
-            rest += [each.fence.lane, each.fence.entry, each.fence.deliveries, each.task_id]
+        unique: list[Argument] = []
         for each in deliveries:
             message = each.message
             if message is not None and message.unique_key is not None and message.unique_ms > 0:
-                rest += [message.unique_key, each.task_id, message.unique_ms]
+                unique += [message.unique_key, each.task_id, message.unique_ms]
         asked = time.monotonic()
-        lost, cancel_asked, unknown = await self._server.run("renew", keys, arguments, rest, deadline_s=self._call_s)
+        known = [(each.fence, each.task_id) for each in deliveries]
+        lost, cancel_asked, unknown = await self._call(keys, known, unique)
         places = {each.fence.lane + each.fence.entry: each for each in deliveries}
         ids = {each.task_id: each for each in deliveries}
         found = [
             (
                 Fence(keys.queue, unknown[at].decode(), unknown[at + 1].decode(), self._consumer, unknown[at + 2]),
-                # somebody else's may be any bytes
-                unknown[at + 3].decode("utf-8", "backslashreplace"),
+                as_text(unknown[at + 3]),
             )
             for at in range(0, len(unknown), 4)
         ]

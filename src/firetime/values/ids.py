@@ -68,6 +68,11 @@ def is_utf8(text: str) -> bool:
     return True
 
 
+def as_text(word: bytes) -> str:
+    """An id or a name out of Redis; what somebody else wrote there may be any bytes, and must not stop its reader."""
+    return word.decode("utf-8", "backslashreplace")
+
+
 def checked_name(what: str, value: str) -> str:
     """``value`` when it may name a queue, prefix, task or id; ``InvalidOption`` otherwise."""
     if not isinstance(value, str) or NAME.fullmatch(value) is None:  # pyright: ignore[reportUnnecessaryIsInstance]

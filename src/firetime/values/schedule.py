@@ -15,7 +15,7 @@ import msgspec
 from firetime.values.cron import check_readable, checked_cron, checked_zone, cron_slots
 from firetime.values.durations import LATEST_MS, Duration, epoch_ms, seconds
 from firetime.values.errors import InvalidOption
-from firetime.values.ids import checked_name
+from firetime.values.ids import as_text, checked_name
 
 Misfire = Literal["skip", "once", "all"]
 """What happens to slots that nobody was there to tick: none is run, only the latest is, or each of them."""
@@ -133,7 +133,7 @@ def same_slots(one: Schedule, other: Schedule) -> bool:
 def kept_fingerprint(stored: bytes | None) -> str:
     """The fingerprint of a stored definition, also of one that this release cannot read; empty for none."""
     found = _STORED.match(stored or b"")
-    return found[1].decode("utf-8", "backslashreplace") if found else ""
+    return as_text(found[1]) if found else ""
 
 
 def read_kept(name: str, stored: bytes) -> Kept:

@@ -13,6 +13,7 @@ from firetime.store.connect import Server
 from firetime.store.keys import QueueKeys
 from firetime.values.codec import Codec
 from firetime.values.errors import InvalidTaskPayload
+from firetime.values.ids import as_text
 from firetime.values.message import Delivery, Fence
 from firetime.values.state import FRESH, read_state
 
@@ -137,7 +138,7 @@ class Claimer:
                 problem = "malformed"
         place = entry.decode()
         return Delivery(
-            task_id=task_id.decode("utf-8", "backslashreplace"),
+            task_id=as_text(task_id),
             fence=Fence(self.keys.queue, lane.decode(), place, self._consumer, count),
             message=message,
             raw=(record or b"") if message is None else b"",

@@ -148,10 +148,8 @@ class Intake:
 
     async def hear_bells(self) -> None:
         """Until closed: marks the queues whose bell rings while there are slots free."""
-        sources = tuple(self._sources)
-        groups = [sources] if self._shop.server.in_one_place else [(source,) for source in sources]
         async with asyncio.TaskGroup() as hearing:
-            for group in groups:
+            for group in self._shop.server.sharing_a_read(self._sources):
                 hearing.create_task(self._hear(group))
 
     async def _hear(self, sources: tuple[_Source, ...]) -> None:

@@ -185,10 +185,8 @@ class Scheduler:
 
     async def hear_news(self) -> None:
         """For ever: everyone hears of an earlier head or slot, and nobody consumes the news."""
-        schedules = tuple(self.schedules.values())
-        groups = [schedules] if self._shop.server.in_one_place else [(schedule,) for schedule in schedules]
         async with asyncio.TaskGroup() as hearing:
-            for group in groups:
+            for group in self._shop.server.sharing_a_read(list(self.schedules.values())):
                 hearing.create_task(self._hear(group))
 
     async def _hear(self, schedules: tuple[QueueSchedule, ...]) -> None:

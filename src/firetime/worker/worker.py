@@ -10,6 +10,7 @@ from typing import Any
 from firetime.upkeep.lease import Renewed
 from firetime.values.errors import QueueError, WrongContext
 from firetime.values.events import Event, WorkerEvent
+from firetime.values.ids import as_text
 from firetime.values.log import say
 from firetime.worker.heartbeat import RenewalThread, say_alive, show_turning
 from firetime.worker.hooks import Buffer, call_hooks
@@ -255,7 +256,7 @@ class Worker:
                     if heard is None:
                         await line.say("PING")
                     elif heard[0] == b"message":
-                        self._road.cancel(heard[2].decode("utf-8", "backslashreplace"))
+                        self._road.cancel(as_text(heard[2]))
                 await line.aclose()
             except QueueError as error:
                 error.kind = "control"

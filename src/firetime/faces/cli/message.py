@@ -9,6 +9,7 @@ import msgspec
 from firetime.faces.cli.paper import away, console, facts, instant, printable
 from firetime.produce.control import Look
 from firetime.values.dead_letter import DeadLetter, dead_letter
+from firetime.values.ids import as_text
 from firetime.values.message import Note
 from firetime.values.states import Status
 
@@ -46,8 +47,8 @@ def letter_document(letter: DeadLetter) -> dict[str, Any]:
     """A dead letter as JSON has it; bytes that are no text are escaped."""
     document: dict[str, Any] = msgspec.to_builtins(letter)
     return document | {
-        "raw": _text(letter.raw),
-        "fields": [_text(field) for field in letter.fields],
+        "raw": as_text(letter.raw),
+        "fields": [as_text(field) for field in letter.fields],
         "errors": [{name: getattr(note, name) for name in Note.__struct_fields__} for note in letter.errors],
     }
 
@@ -55,7 +56,7 @@ def letter_document(letter: DeadLetter) -> dict[str, Any]:
 def call_text(letter: DeadLetter) -> str:
     """The call as it was dispatched, or the bytes there are of one that cannot be read."""
     if not letter.task:
-        return printable(_text(letter.raw)) or "(no record)"
+        return printable(as_text(letter.raw)) or "(no record)"
     words = [_json(value) for value in letter.args]
     words += [f"{name}={_json(value)}" for name, value in letter.kwargs.items()]
     return printable(f"{letter.task}({', '.join(words)})")
@@ -91,7 +92,7 @@ def _show(letter: DeadLetter, status: str, also: list[tuple[str, str]], now_ms: 
         ("headers", _json(letter.headers) if letter.headers else ""),
         ("failures", str(letter.failures or "")),
         ("crashes", str(letter.crashes or "")),
-        ("raw", _text(letter.raw)),
+        ("raw", as_text(letter.raw)),
     ]
     grid = facts()
     for name, value in rows:
@@ -116,12 +117,8 @@ def _value(encoded: bytes | None) -> Any:
     try:
         return msgspec.json.decode(encoded)
     except msgspec.DecodeError:
-        return _text(encoded)
+        return as_text(encoded)
 
 
 def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "backslashreplace")
