@@ -314,6 +314,10 @@ PRELOADED = """
         inodes = {os.readlink(link)[8:-1] for link in links if os.path.exists(link) and "socket:" in os.readlink(link)}
         return inodes & {line.split()[9] for line in open("/proc/self/net/tcp").readlines()[1:]}
 
+    def tell_sockets() -> None:
+        # in one write: the children share this process's output
+        os.write(1, f"sockets {' '.join(sockets())}\\n".encode())
+
     see.dispatch_sync("master")  # at import, as with gunicorn's preload
     asyncio.run(see.dispatch("master in a loop of its own"))
     busy = threading.Thread(target=lambda: [see.dispatch_sync("meanwhile") for _ in range(200)])
@@ -329,14 +333,14 @@ PRELOADED = """
         for thread in threads:
             thread.join()
         asyncio.run(see.dispatch(f"child {number}"))
-        print("sockets", *sockets(), flush=True)
+        tell_sockets()
         sys.exit(0)  # not os._exit: everything of it is taken down
     busy.join()
     for child in children:
         assert os.waitpid(child, 0)[1] == 0
     for _ in range(10):
         see.dispatch_sync("master")
-    print("sockets", *sockets(), flush=True)
+    tell_sockets()
 """
 
 
