@@ -34,15 +34,18 @@ class Held:
         """They have been claimed."""
         with self._lock:
             for each in deliveries:
-                place = each.fence.lane, each.fence.entry
-                self._by_queue[each.fence.queue][place] = each
-                self._given_up[each.fence.queue].discard(place)
+                fence = each.fence
+                place = fence.lane, fence.entry
+                self._by_queue[fence.queue][place] = each
+                if self._given_up:
+                    self._given_up[fence.queue].discard(place)
 
     def drop(self, deliveries: Iterable[Delivery]) -> None:
         """They have been settled, or are lost. A later delivery of the same entry stays."""
         with self._lock:
             for each in deliveries:
-                held, place = self._by_queue[each.fence.queue], (each.fence.lane, each.fence.entry)
+                fence = each.fence
+                held, place = self._by_queue[fence.queue], (fence.lane, fence.entry)
                 if held.get(place) is each:
                     del held[place]
 

@@ -26,6 +26,9 @@ class Definition:
 
     __slots__ = (
         "_decoders",
+        "_fewest",
+        "_most",
+        "_quick_decoder",
         "_rest",
         "_rest_named",
         "_simple",
@@ -49,6 +52,8 @@ class Definition:
         self.signature = inspect.signature(function)
         self._decoders, self._rest, self._rest_named = _argument_decoders(self.name, function, self.signature)
         self._simple = not self.signature.parameters
+        self._fewest, self._most = _positional_bounds(self.signature)
+        self._quick_decoder = _quick_decoder(self.name, function, self.signature)
         self._value_decoder = _value_decoder(function)
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
@@ -56,23 +61,37 @@ class Definition:
 
         Raises ``InvalidTaskPayload`` when they do not fit the signature, or cannot be encoded or decoded again.
         """
-        try:
-            self.signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise InvalidTaskPayload(self.name, f"{error}; its signature is {self.name}{self.signature}") from None
+        if kwargs or not self._fewest <= len(args) <= self._most:
+            self._bind(args, kwargs)
         if self._simple:
             return NO_ARGUMENTS
         encoded = encode_call(self.name, args, kwargs)
         self.decode(encoded)
         return encoded
 
-    def decode(self, encoded: bytes | msgspec.Raw) -> tuple[list[Any], dict[str, Any]]:
+    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        try:
+            self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidTaskPayload(self.name, f"{error}; its signature is {self.name}{self.signature}") from None
+
+    def decode(self, encoded: bytes | msgspec.Raw) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments as the types the task's parameters name; ``InvalidTaskPayload`` names the one that does not fit."""
+        if self._quick_decoder is not None:
+            try:
+                positional, _ = self._quick_decoder.decode(encoded)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                # keyword arguments, more than there are parameters, or something wrong: one by one tells which
+                return self._decode_each(encoded)
+            return _given(positional), {}
+        return self._decode_each(encoded)
+
+    def _decode_each(self, encoded: bytes | msgspec.Raw) -> tuple[tuple[Any, ...], dict[str, Any]]:
         try:
             raw_args, raw_kwargs = _call_decoder.decode(encoded)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidTaskPayload(self.name, f"its arguments cannot be read: {error}") from None
-        args = [self._decode_one(number, raw) for number, raw in enumerate(raw_args)]
+        args = tuple(self._decode_one(number, raw) for number, raw in enumerate(raw_args))
         return args, {name: self._decode_one(name, raw) for name, raw in raw_kwargs.items()}
 
     def decode_value(self, encoded: bytes) -> Any:
@@ -156,6 +175,48 @@ def _argument_decoders(
         if parameter.kind is not parameter.POSITIONAL_ONLY:
             decoders[parameter.name] = decoder
     return decoders, rest, rest_named
+
+
+class _NoKeywords(msgspec.Struct, forbid_unknown_fields=True):
+    """The empty object."""
+
+
+def _quick_decoder(
+    task: str, function: Callable[..., Any], signature: inspect.Signature
+) -> msgspec.json.Decoder[tuple[msgspec.Struct, _NoKeywords]] | None:
+    """Reads, in one step, the arguments of a call that gave all of them by position; None where that cannot be.
+
+    One decoder a parameter costs 3 us a call, this one 0.5.
+    """
+    parameters = signature.parameters.values()
+    if any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD, each.KEYWORD_ONLY) for each in parameters):
+        return None
+    hints = _hints(task, function)
+    fields = [
+        (f"p{number}", hints.get(each.name, Any), msgspec.field(default=msgspec.UNSET))
+        for number, each in enumerate(parameters)
+    ]
+    positional = msgspec.defstruct("Positional", fields, array_like=True, forbid_unknown_fields=True)
+    return msgspec.json.Decoder(tuple[positional, _NoKeywords])  # type: ignore[valid-type]
+
+
+def _given(positional: msgspec.Struct) -> tuple[Any, ...]:
+    """Those that were given: the others have their defaults."""
+    values = msgspec.structs.astuple(positional)
+    while values and values[-1] is msgspec.UNSET:
+        values = values[:-1]
+    return values
+
+
+def _positional_bounds(signature: inspect.Signature) -> tuple[float, float]:
+    """How few and how many arguments a call by position may have; none fits where one must be given by name."""
+    parameters = signature.parameters.values()
+    by_position = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    if any(each.kind is each.KEYWORD_ONLY and each.default is each.empty for each in parameters):
+        return math.inf, -1
+    fewest = sum(each.default is each.empty for each in by_position)
+    more = any(each.kind is each.VAR_POSITIONAL for each in parameters)
+    return fewest, math.inf if more else len(by_position)
 
 
 def _value_decoder(function: Callable[..., Any]) -> msgspec.json.Decoder[Any]:

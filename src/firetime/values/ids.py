@@ -13,7 +13,7 @@ from firetime.values.errors import InvalidOption
 NAME = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 """What queue names, prefixes, task ids and task names may consist of."""
 
-_COUNTER_BITS = 42
+_COUNTER_BITS, _TAIL_BITS = 42, 32
 
 
 class _Source:
@@ -27,18 +27,20 @@ class _Source:
         self._lock = threading.Lock()
         self._last_ms = 0
         self._counter = 0
+        self._tail = 0
 
-    def next(self) -> tuple[int, int]:
-        """A millisecond, and a number that grows within it."""
+    def next(self) -> tuple[int, int, int]:
+        """A millisecond, a number that grows within it, and what tells it from other processes' of that millisecond."""
         with self._lock:
             now_ms = time.time_ns() // 1_000_000
             if now_ms > self._last_ms:
                 self._last_ms = now_ms
                 # the upper half is left free, so that counting up in a millisecond never overflows (RFC 9562, 6.2)
                 self._counter = secrets.randbits(_COUNTER_BITS - 1)
+                self._tail = secrets.randbits(_TAIL_BITS)
             else:
                 self._counter += 1
-            return self._last_ms, self._counter
+            return self._last_ms, self._counter, self._tail
 
 
 _source = _Source()
@@ -48,8 +50,7 @@ if hasattr(os, "register_at_fork"):
 
 def new_id() -> str:
     """A fresh id: 32 hex digits, later ones sort after earlier ones of the same process."""
-    stamp, counter = _source.next()
-    tail = int.from_bytes(os.urandom(4), "big")
+    stamp, counter, tail = _source.next()
     value = stamp << 80 | 7 << 76 | (counter >> 30) << 64 | 2 << 62 | (counter & 0x3FFF_FFFF) << 32 | tail
     return f"{value:032x}"
 

@@ -101,6 +101,9 @@ class Forget(msgspec.Struct, frozen=True):
 
 Verdict = Complete | Cancel | RetryIn | Bury | Release | Forget
 
+DONE = Complete()
+"""What nearly every delivery ends with: no value is kept."""
+
 # The unknown task of a rolling deploy: 0.25 s, 0.4 s, 0.64 s ... 60 s. With as many old workers as new ones, each return
 # is a coin's toss: of 32 one is still on its way after 4 s, of 1,000 one after 45 s; and nothing spins.
 _FIRST_PUZZLED_S, _PUZZLED_GROWTH, _MOST_PUZZLED_S = 0.25, 1.6, 60.0
@@ -122,7 +125,7 @@ def decide(delivery: Delivery, outcome: Outcome, options: TaskOptions, rules: Ru
     """What becomes of the message."""
     match outcome.ending:
         case "returned":
-            return Complete(outcome.value)
+            return DONE if outcome.value is None else Complete(outcome.value)
         case "cancelled":
             return Cancel()
         case "lost":

@@ -124,29 +124,29 @@ class Claimer:
 
     def _read(self, told: list[Any]) -> list[Delivery]:
         claimed_ms = told[0] // 1000
-        return [self._delivery(told[at : at + _FIELDS], claimed_ms) for at in range(3, len(told), _FIELDS)]
+        words = iter(told[3:])
+        return [self._delivery(each, claimed_ms) for each in zip(*[words] * _FIELDS, strict=True)]
 
-    def _delivery(self, words: list[Any], claimed_ms: int) -> Delivery:
+    def _delivery(self, words: tuple[Any, ...], claimed_ms: int) -> Delivery:
         lane, entry, count, task_id, record, state, fire, cancel_asked = words
-        message, problem = None, ""
+        message, raw, problem = None, b"", ""
         if record is None:
             problem = "record lost"
         else:
             try:
                 message = self._codec.decode(record)
             except InvalidTaskPayload:
-                problem = "malformed"
-        place = entry.decode()
+                raw, problem = record, "malformed"
         return Delivery(
-            task_id=as_text(task_id),
-            fence=Fence(self.keys.queue, lane.decode(), place, self._consumer, count),
-            message=message,
-            raw=(record or b"") if message is None else b"",
-            problem=problem,
-            state=read_state(state) if state else FRESH,
-            fire_ms=int(fire) if fire else 0,
-            claimed_ms=claimed_ms,
-            cancel_asked=cancel_asked == 1,
+            as_text(task_id),
+            Fence(self.keys.queue, lane.decode(), entry.decode(), self._consumer, count),
+            message,
+            read_state(state) if state else FRESH,
+            int(fire) if fire else 0,
+            claimed_ms,
+            raw,
+            problem,
+            cancel_asked == 1,
         )
 
 

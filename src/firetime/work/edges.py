@@ -13,7 +13,7 @@ from firetime.store.scripts import Argument
 from firetime.values.errors import TaskUnlockFailed
 from firetime.values.message import Delivery
 from firetime.values.state import write_state
-from firetime.values.verdict import Bury, Cancel, Complete, Outcome, Release, RetryIn, Verdict
+from firetime.values.verdict import DONE, Bury, Cancel, Complete, Outcome, Release, RetryIn, Verdict
 
 # a day: long enough for whoever asks on the morning after
 _OUTLIVES_MS = 24 * 3600 * 1000
@@ -25,8 +25,6 @@ class Settlement(msgspec.Struct, frozen=True):
     delivery: Delivery
     outcome: Outcome
     verdict: Verdict
-    late_ms: int = -1
-    """How late a delayed one started; -1 for what was ready at once."""
     keep_history: bool = False
     repeated: bool = False
     """Its call went out before and was not answered: a refusal may mean that it was settled then."""
@@ -82,7 +80,8 @@ class Edges:
         more_keys: list[str] = []
         for each in batch:
             if _is_plain(each):
-                plain += _fence_words(each)
+                delivery, fence = each.delivery, each.delivery.fence
+                plain += (fence.entry, fence.deliveries, delivery.task_id)
             else:
                 others += [*_fence_words(each), *self._ending_words(each)]
                 more_keys += [keys.ended(each.delivery.task_id), keys.result(each.delivery.task_id)]
@@ -167,9 +166,9 @@ class Edges:
 
 def _is_plain(each: Settlement) -> bool:
     message = each.delivery.message
-    if not isinstance(each.verdict, Complete) or each.keep_history or message is None:
+    if each.verdict is not DONE or each.keep_history or message is None:
         return False
-    return message.unique_key is None and each.verdict.value is None and message.remember_ms == 0
+    return message.unique_key is None and message.remember_ms == 0
 
 
 def _fence_words(each: Settlement) -> tuple[Argument, ...]:
@@ -182,19 +181,23 @@ def _unique_key(delivery: Delivery) -> str:
 
 def _counters(batch: list[Settlement]) -> list[Argument]:
     """Metrics of a batch, summed up: flat pairs of field and increment."""
-    sums: defaultdict[str, int] = defaultdict(int)
+    ran: defaultdict[str, list[Outcome]] = defaultdict(list)
+    late_ms: list[int] = []
     for each in batch:
-        if each.outcome.ending not in ("returned", "raised"):
-            continue
-        task = each.delivery.task
-        sums[f"{task}_count"] += 1
-        sums[f"{task}_sum"] += round(each.outcome.duration_s * 1_000_000)
-        if each.outcome.error is not None:
-            sums[f"{task}_failed"] += 1
-        if each.late_ms >= 0:
-            sums["@late_count"] += 1
-            sums["@late_sum"] += each.late_ms
-    return [word for pair in sums.items() for word in pair]
+        delivery, outcome = each.delivery, each.outcome
+        if outcome.ending in {"returned", "raised"}:
+            ran[delivery.task].append(outcome)
+            if delivery.fire_ms:
+                late_ms.append(delivery.claimed_ms - delivery.fire_ms)
+    counters: list[Argument] = []
+    for task, outcomes in ran.items():
+        spent_us = round(1_000_000 * sum(outcome.duration_s for outcome in outcomes))
+        counters += (f"{task}_count", len(outcomes), f"{task}_sum", spent_us)
+        if failed := sum(outcome.error is not None for outcome in outcomes):
+            counters += (f"{task}_failed", failed)
+    if late_ms:
+        counters += ("@late_count", len(late_ms), "@late_sum", sum(late_ms))
+    return counters
 
 
 def _ids(told: list[bytes]) -> frozenset[str]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from firetime.values.errors import BrokerUnavailable, QueueError, TaskUnlockFailed
-from firetime.values.verdict import Bury, Cancel, Complete, RetryIn
+from firetime.values.verdict import DONE, Bury, Cancel, Complete, RetryIn
 from firetime.work.edges import Edges, Settlement
 
 MOST_TOGETHER = 500
@@ -99,7 +99,7 @@ def _in_bounds(group: list[Settlement]) -> list[list[Settlement]]:
     batches: list[list[Settlement]] = [[]]
     size = 0
     for each in group:
-        size += _size(each)
+        size += 0 if each.verdict is DONE else _size(each)
         if len(batches[-1]) == MOST_TOGETHER or (batches[-1] and size > MOST_BYTES):
             batches.append([])
             size = _size(each)

@@ -110,7 +110,9 @@ class Intake:
             # a bell that rings from here on may speak of what this claim comes too early for
             source.promising = source.rung = False
             try:
-                claimed = await source.claimer.claim(free, may_sweep=not self._health.cut_off)
+                claimed = await source.claimer.claim(
+                    min(free, self._road.slots.half), may_sweep=not self._health.cut_off
+                )
             except QueueError as error:
                 source.promising = True
                 error.kind = "fetch"

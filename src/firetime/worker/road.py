@@ -35,7 +35,6 @@ from firetime.worker.call import raised_by
 from firetime.worker.slots import Slots
 from firetime.worker.workshop import Stir, Workshop
 
-Spot = tuple[str, str, str]
 _log = logging.getLogger("firetime.worker")
 
 
@@ -62,7 +61,7 @@ class Road:
         )
         self.taken = 0
         """Deliveries claimed since the worker started."""
-        self.running: dict[Spot, CoroutineRun | ThreadRun] = {}
+        self.running: dict[Delivery, CoroutineRun | ThreadRun] = {}
         self._telling: set[asyncio.Task[Any]] = set()
         """Calls of failure handlers."""
         self._handler_room = asyncio.Semaphore(settings.threads)
@@ -84,9 +83,8 @@ class Road:
             self._start(delivery)
 
     def _start(self, delivery: Delivery) -> None:
-        if (earlier := self.running.get(_spot(delivery))) is not None:
-            # its lease ran out before a renewal could say so, and it was this worker that found it
-            self._lose(earlier.delivery)
+        if delivery.fence.deliveries > 1:
+            self._lose_earlier(delivery.fence)
         definition = self._shop.tasks.get(delivery.task)
         ended = admit(delivery, definition)
         if ended is not None or definition is None:
@@ -98,18 +96,24 @@ class Road:
             run = CoroutineRun(delivery, definition, self._ended, self._coroutine_gone)
             self.slots.coroutines += 1
             run.task = self._loop.create_task(run.run())
-            self.running[_spot(delivery)] = run
+            self.running[delivery] = run
         else:
             job = ThreadRun(delivery, definition, self.threads, self._ended)
-            self.running[_spot(delivery)] = job
+            self.running[delivery] = job
             self.threads.submit(job)
+
+    def _lose_earlier(self, fence: Fence) -> None:
+        """Its lease ran out before a renewal could say so, and it was this worker that found it."""
+        for earlier in tuple(self.running):
+            if (earlier.fence.queue, earlier.fence.lane, earlier.fence.entry) == (fence.queue, fence.lane, fence.entry):
+                self._lose(earlier)
 
     def _coroutine_gone(self) -> None:
         self.slots.coroutines -= 1
         self._stir.notify()
 
     def _ended(self, delivery: Delivery, outcome: Outcome) -> None:
-        self._gone(delivery)
+        self.running.pop(delivery, None)
         definition = self._shop.tasks.get(delivery.task)
         verdict = decide(delivery, outcome, definition.options if definition else UNKNOWN_TASK, self._rules)
         if isinstance(verdict, Bury) and self._shop.failure_handlers:
@@ -119,12 +123,6 @@ class Road:
             telling.add_done_callback(lambda told: self._told(told, delivery, outcome, verdict))
         else:
             self._settle(delivery, outcome, verdict)
-
-    def _gone(self, delivery: Delivery) -> None:
-        spot = _spot(delivery)
-        # a later delivery of the same entry may run here by now
-        if (run := self.running.get(spot)) is not None and run.delivery is delivery:
-            del self.running[spot]
 
     def _told(self, telling: asyncio.Task[Any], delivery: Delivery, outcome: Outcome, bury: Bury) -> None:
         self._telling.discard(telling)
@@ -156,15 +154,8 @@ class Road:
 
     def _settle(self, delivery: Delivery, outcome: Outcome, verdict: Verdict) -> None:
         definition = self._shop.tasks.get(delivery.task)
-        self.settler.put(
-            Settlement(
-                delivery=delivery,
-                outcome=outcome,
-                verdict=verdict,
-                late_ms=delivery.claimed_ms - delivery.fire_ms if delivery.fire_ms else -1,
-                keep_history=definition is not None and not definition.options.delete_on_ack,
-            )
-        )
+        keep_history = definition is not None and not definition.options.delete_on_ack
+        self.settler.put(Settlement(delivery, outcome, verdict, keep_history))
         self._stir.notify()
 
     def settled(self, settled: Settled) -> None:
@@ -194,8 +185,8 @@ class Road:
                 self._give_back(fence, task_id)
 
     def _lose(self, delivery: Delivery) -> None:
-        run = self.running.get(_spot(delivery))
-        if run is None or run.delivery is not delivery:
+        run = self.running.get(delivery)
+        if run is None:
             # it has ended meanwhile: what its settlement is told counts
             return
         self._shop.events.emit(TaskEvent("lost", delivery))
@@ -205,9 +196,7 @@ class Road:
     def _give_back(self, fence: Fence, task_id: str) -> None:
         """A claim's reply was lost: what it gave is released, to be run by whoever comes first."""
         if not self._shop.held.knows(fence.queue, (fence.lane, fence.entry)):
-            delivery = Delivery(
-                task_id=task_id, fence=fence, message=None, state=FRESH, fire_ms=0, claimed_ms=self._shop.clock.now_ms()
-            )
+            delivery = Delivery(task_id, fence, None, state=FRESH, fire_ms=0, claimed_ms=self._shop.clock.now_ms())
             self._shop.held.add([delivery])
             self._settle(delivery, Outcome("interrupted"), Release(started=False))
 
@@ -222,7 +211,7 @@ class Road:
         """Gives back what waits for a thread; no counter of it moves."""
         for job in self.threads.withdraw():
             if isinstance(job, ThreadRun):
-                self._gone(job.delivery)
+                self.running.pop(job.delivery, None)
                 self._settle(job.delivery, Outcome("interrupted"), Release(started=False))
 
     def interrupt(self) -> None:
@@ -236,7 +225,3 @@ class Road:
         """Gives back what does not end although it was cancelled."""
         for run in tuple(self.running.values()):
             run.give_up()
-
-
-def _spot(delivery: Delivery) -> Spot:
-    return delivery.fence.queue, delivery.fence.lane, delivery.fence.entry
