@@ -80,6 +80,8 @@ class TaskRunner(Registry):
                 house,
                 deadline_s=self.settings.dispatch_deadline,
                 max_length=self.settings.max_length,
+                address=self._address,
+                shift=self.clock_shift,
             )
         )
         self.overview = Overview(self.desk, gone_s=3 * self.settings.lease)

@@ -232,13 +232,25 @@ class Driver:
     # ------------------------------------------------------------------------------------------------ none -> ready
 
     async def dispatch(
-        self, *sent: Sent, number: int | None = None, client: str = "client", max_length: int = 0
+        self,
+        *sent: Sent,
+        number: int | None = None,
+        client: str = "client",
+        max_length: int = 0,
+        plain: bool | None = None,
     ) -> list[Answer]:
+        """``plain`` where all of them are, unless said otherwise: what senders say."""
         rest = [word for one in sent for word in one.words()]
+        if plain is None:
+            plain = not max_length and len(rest) == 3 * len(sent)
         reply = await self.server.run(
             "dispatch",
             self.keys,
-            {"number": next(self._numbers) if number is None else number, "max_length": max_length},
+            {
+                "number": next(self._numbers) if number is None else number,
+                "max_length": max_length,
+                "plain": "1" if plain else "",
+            },
             rest,
             more_keys=[self.keys.ended(one.id) for one in sent if one.explicit],
             call=self.keys.call(client),

@@ -243,6 +243,36 @@ async def test_a_long_answer_is_remembered_word_for_word(q: Driver) -> None:
     assert await q.dispatch(*batch, number=999) == answers
 
 
+# -------------------------------------------------------------------------- plain: told beforehand, or found out
+
+
+@pytest.mark.parametrize("plain", [True, False])
+async def test_plain_messages_end_where_they_do_when_nobody_says_that_they_are(q: Driver, plain: bool) -> None:
+    batch = [Sent(id=f"{letter}{i}", letter=letter) for i in range(3) for letter in "nhl"]
+    assert await q.dispatch(*batch, number=7, plain=plain) == []
+    before = await q.look()
+    assert {id: place[0] for id, place in before.places.items()} == {one.id: one.letter for one in batch}
+    assert {letter: [entry["i"] for entry in lane.values()] for letter, lane in before.lanes.items()} == {
+        letter: [f"{letter}{i}" for i in range(3)] for letter in "nhl"
+    }
+    assert (before.tasks.keys(), before.bell) == (before.places.keys(), 1)
+    assert await q.dispatch(*batch, number=7, plain=plain) == []
+    with pytest.raises(StaleCall):
+        await q.dispatch(Sent(id="late"), number=6, plain=plain)
+    assert await q.look() == before
+
+
+@pytest.mark.parametrize("plain", [True, False])
+async def test_plain_messages_are_refused_as_a_whole(q: Driver, plain: bool) -> None:
+    await q.raw.rpush(q.keys.tasks, "foreign")
+    with pytest.raises(BrokerRefused, match="WRONGTYPE"):
+        await q.dispatch(Sent(id="a"), number=7, plain=plain)
+    await q.raw.delete(q.keys.tasks)
+    assert (await q.look()).others == frozenset()
+    assert await q.dispatch(Sent(id="a"), number=7, plain=plain) == []
+    assert (await q.look()).tasks.keys() == {"a"}
+
+
 # ---------------------------------------------------------------------------------------------------------- unique keys
 
 

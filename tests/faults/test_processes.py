@@ -360,7 +360,8 @@ async def test_forked_children_share_neither_sockets_nor_numbers_with_their_pare
     await drain()
     expected = {"master": 11, "master in a loop of its own": 1, "meanwhile": 200}
     assert {who: seen.count(who) for who in seen} == expected | {f"child {number}": 11 for number in range(3)}
-    assert len(senders) == 2 + 3 * 2
+    # the loop of each, and as many threads of each as sent at the same time
+    assert 2 + 3 * 2 <= len(senders) <= 3 + 3 * 11
     sockets = [set(line.split()[1:]) for line in master.printed.splitlines() if line.startswith("sockets")]
     assert len(sockets) == 4
     assert all(sockets)

@@ -295,7 +295,7 @@ def test_the_design_names_every_script_and_no_other() -> None:
 
 def test_the_design_names_every_key_and_no_other() -> None:
     keys, stem = QueueKeys("firetime", "q"), "firetime:{q}:"
-    real = {value.removeprefix(stem) for value in vars(keys).values() if value.startswith(stem)} - {""}
+    real = {value.removeprefix(stem) for value in vars(keys).values() if str(value).startswith(stem)} - {""}
     real = {re.sub(r"^lane:.$", "lane:<h,n,l>", name) for name in real}
     real |= {
         keys.call("<client>").removeprefix(stem),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from firetime import TaskRunner
     from tests.conftest import StartWorker
     from tests.kit.servers import ServerProcess
-    from tests.story.stage import Drain
+    from tests.story.stage import Drain, LookAt
 
 pytestmark = pytest.mark.usefixtures("server")
 
@@ -72,7 +72,7 @@ async def test_a_handle_has_twins_as_well(runner: TaskRunner) -> None:
     assert await in_a_plain_thread(program) == [Status.READY, CancelAnswer.CANCELLED, Status.CANCELLED]
 
 
-async def test_threads_that_dispatch_at_once_share_one_loop_in_one_thread(runner: TaskRunner, drain: Drain) -> None:
+async def test_threads_that_dispatch_at_once_send_by_themselves(runner: TaskRunner, drain: Drain) -> None:
     seen = []
 
     @runner.task
@@ -85,7 +85,16 @@ async def test_threads_that_dispatch_at_once_share_one_loop_in_one_thread(runner
     await until(lambda: not any(thread.is_alive() for thread in threads))
     await drain()
     assert sorted(seen) == list(range(16))
-    assert sum(thread.name == "firetime-portal" for thread in threading.enumerate()) == 1
+    assert not any(thread.name == "firetime-portal" for thread in threading.enumerate())
+
+
+async def test_threads_that_come_and_go_take_over_each_others_connection(runner: TaskRunner, look_at: LookAt) -> None:
+    @runner.task
+    async def see() -> None: ...
+
+    for _ in range(20):
+        await in_a_plain_thread(see.dispatch_sync)
+    assert sum(key.startswith("call:") for key in (await look_at()).keys) == 1
 
 
 async def test_inside_a_running_loop_a_twin_refuses_instead_of_blocking_it(runner: TaskRunner, raw: Redis) -> None:

@@ -21,7 +21,7 @@ from firetime import (
     Linear,
     TaskRunner,
 )
-from firetime.store.connect import check_version
+from firetime.store.request import check_version
 from firetime.values.message import Message
 
 if TYPE_CHECKING:

@@ -28,6 +28,15 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_anew)
 
 
+def refuse_where_a_loop_runs() -> None:
+    """Raises ``WrongContext`` inside a running event loop, which a call that waits would block."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise WrongContext("an event loop runs in this thread: await the call without _sync instead")
+
+
 class Portal:
     """One event loop in one daemon thread; after a fork the child makes its own, for a thread does not survive one."""
 
@@ -49,13 +58,7 @@ class Portal:
 
         Raises ``WrongContext`` inside a running event loop, which it would block.
         """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            pass
-        else:
-            raise WrongContext("an event loop runs in this thread: await the call without _sync instead")
-
+        refuse_where_a_loop_runs()
         if sys.is_finalizing():
             # daemon threads run no more: the answer would never come
             raise WrongContext("the interpreter is exiting: make the call earlier, or in an atexit function")

@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from firetime.produce.blocking import Portal
+from firetime.produce.direct import Direct
 from firetime.produce.draft import House
 from firetime.produce.send import Answers, NumberedCalls, Outbox
 from firetime.produce.watch import EndedWatch
+from firetime.store.address import Address
+from firetime.store.clock import Shift
 from firetime.store.connect import Server
 from firetime.store.keys import QueueKeys
 from firetime.values.message import Parcel
@@ -56,11 +59,17 @@ class Desk:
         *,
         deadline_s: float,
         max_length: int,
+        address: Address | None,
+        shift: Shift,
     ) -> None:
         self.prefix = prefix
         self.house = house
         self.deadline_s = deadline_s
         self.portal = Portal(on_fork=self._begin_anew)
+        self.direct: Direct | None = None
+        """What sends for code without an event loop; None where a server that moves is followed by an event loop's."""
+        if address is not None and address.kind == "single":
+            self.direct = Direct(address, shift, prefix, deadline_s=deadline_s, max_length=max_length)
         self._connect = connect
         self._max_length = max_length
         self._counters: dict[asyncio.AbstractEventLoop, Counter] = {}
@@ -68,6 +77,8 @@ class Desk:
     def _begin_anew(self) -> None:
         # neither sockets nor numbers are shared with the parent of a fork
         self._counters = {}
+        if self.direct is not None:
+            self.direct.begin_anew()
 
     async def counter(self) -> Counter:
         """The running loop's counter."""
@@ -97,10 +108,13 @@ class Desk:
 
     async def send(self, queue: str, parcels: Sequence[Parcel]) -> Answers:
         """Sends messages of one queue."""
-        return await (await self.counter()).outbox(queue).send(parcels)
+        counter = self._counters.get(asyncio.get_running_loop()) or await self.counter()
+        return await counter.outbox(queue).send(parcels)
 
     async def aclose(self) -> None:
-        """Drops the running loop's connections."""
+        """Drops the running loop's connections, and those of code without one."""
+        if self.direct is not None:
+            self.direct.close()
         found = self._counters.pop(asyncio.get_running_loop(), None)
         if found is not None:
             await found.aclose()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ MOST_MESSAGES = 500
 MOST_BYTES = 1024 * 1024
 """A call holds the server for a few milliseconds at most (design, fact 2)."""
 
+_MANY_CALLERS = 16
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.5
 
@@ -33,6 +34,33 @@ class Refusal(msgspec.Struct, frozen=True):
 
 Answers = dict[int, Refusal]
 """Position in the batch -> refusal; what is not there was accepted."""
+
+
+class Tries:
+    """The tries of one numbered call, until it is answered or its time is over; whoever makes them sleeps in between."""
+
+    def __init__(self, clock: Callable[[], float], expires: float) -> None:
+        self._clock = clock
+        self._expires = expires
+        self._pause_s = _FIRST_PAUSE_S
+        self._maybe_accepted = False
+        self._reason = "no time was left to ask"
+
+    @property
+    def left_s(self) -> float:
+        """How long the next try may take; not above 0 when time is over."""
+        return self._expires - self._clock()
+
+    def pause_s(self, error: BrokerUnavailable) -> float:
+        """How long to wait after a try that failed."""
+        self._maybe_accepted |= error.maybe_accepted
+        self._reason = error.reason
+        pause_s, self._pause_s = self._pause_s, min(self._pause_s * 2, _LONGEST_PAUSE_S)
+        return min(pause_s, max(0.0, self.left_s))
+
+    def over(self) -> BrokerUnavailable:
+        """The error when time is over: ``maybe_accepted`` if any try went out unanswered."""
+        return BrokerUnavailable(self._reason, maybe_accepted=self._maybe_accepted)
 
 
 class NumberedCalls:
@@ -74,10 +102,8 @@ class NumberedCalls:
         expires: float,
         more_keys: Sequence[str],
     ) -> Any:
-        clock = asyncio.get_running_loop().time
-        pause_s, maybe_accepted = _FIRST_PAUSE_S, False
-        reason = "no time was left to ask"
-        while (left_s := expires - clock()) > 0:
+        tries = Tries(asyncio.get_running_loop().time, expires)
+        while (left_s := tries.left_s) > 0:
             try:
                 return await self._server.run(
                     script,
@@ -89,11 +115,9 @@ class NumberedCalls:
                     call=self._keys.call(self._client),
                 )
             except BrokerUnavailable as error:
-                maybe_accepted |= error.maybe_accepted
-                reason = error.reason
-            await asyncio.sleep(min(pause_s, max(0.0, expires - clock())))
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-        raise BrokerUnavailable(reason, maybe_accepted=maybe_accepted)
+                pause_s = tries.pause_s(error)
+            await asyncio.sleep(pause_s)
+        raise tries.over()
 
 
 class _Consignment:
@@ -129,16 +153,18 @@ class Outbox:
         return await consignment.answers
 
     async def _fly(self) -> None:
+        first = self._next_batch(at_most=_half_of_many(len(self._waiting)))
         try:
+            await self._send_together(first)
             while self._waiting:
                 await self._send_together(self._next_batch())
         finally:
             self._flight = None
 
-    def _next_batch(self) -> list[_Consignment]:
+    def _next_batch(self, at_most: int = MOST_MESSAGES) -> list[_Consignment]:
         batch = [self._waiting.popleft()]
         count, size = len(batch[0].parcels), batch[0].size
-        while self._waiting:
+        while self._waiting and len(batch) < at_most:
             candidate = self._waiting[0]
             count += len(candidate.parcels)
             size += candidate.size
@@ -148,15 +174,9 @@ class Outbox:
         return batch
 
     async def _send_together(self, batch: list[_Consignment]) -> None:
-        rest: list[Argument] = []
-        ended_keys: list[str] = []
-        for consignment in batch:
-            for parcel in consignment.parcels:
-                rest += _words(parcel)
-                if parcel.explicit_id:
-                    ended_keys.append(self._keys.ended(parcel.task_id))
+        parcels = [parcel for consignment in batch for parcel in consignment.parcels]
+        arguments, rest, ended_keys = dispatch_words(self._keys, parcels, self._max_length)
         expires = min(consignment.expires for consignment in batch)
-        arguments: dict[str, Argument] = {"max_length": self._max_length}
         try:
             flat = await self._calls.call("dispatch", arguments, rest, expires=expires, more_keys=ended_keys)
         except QueueFull as error:
@@ -170,9 +190,30 @@ class Outbox:
             _answer(batch, read_refusals(flat))
 
 
+def _half_of_many(callers: int) -> int:
+    """How many of the callers who wait are served first.
+
+    Callers who send one message after another all wait, and are all answered, at the same time: the server would be idle
+    while they run, and they while it works. From the first batch on one half of them is always on its way.
+    """
+    return callers if callers < _MANY_CALLERS else (callers + 1) // 2
+
+
 def read_refusals(flat: Sequence[Any]) -> Answers:
     """A numbered script's flat answer: position, what, holder."""
     return {int(flat[at]): Refusal(flat[at + 1].decode(), flat[at + 2].decode()) for at in range(0, len(flat), 3)}
+
+
+def dispatch_words(
+    keys: QueueKeys, parcels: Sequence[Parcel], max_length: int
+) -> tuple[dict[str, Argument], list[Argument], list[str]]:
+    """What the script takes: arguments by name, the messages' words, and the keys of explicit ids."""
+    rest: list[Argument] = []
+    for parcel in parcels:
+        rest += _words(parcel)
+    ended_keys = [keys.ended(parcel.task_id) for parcel in parcels if parcel.explicit_id]
+    plain = not max_length and len(rest) == 3 * len(parcels)
+    return {"max_length": max_length, "plain": "1" if plain else ""}, rest, ended_keys
 
 
 def _words(parcel: Parcel) -> tuple[Argument, ...]:

@@ -8,6 +8,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 
+from firetime.produce.blocking import refuse_where_a_loop_runs
 from firetime.produce.desk import Desk
 from firetime.produce.draft import draft
 from firetime.produce.result import Handle
@@ -88,7 +89,12 @@ class Dispatcher(Generic[P, R]):
         return handle_for(self._desk, parcel, answers.get(0), self._task)
 
     def _send_sync(self, parcel: Parcel) -> Handle[R]:
-        return self._desk.portal.call(lambda: self._send(parcel))
+        direct = self._desk.direct
+        if direct is None:
+            return self._desk.portal.call(lambda: self._send(parcel))
+        refuse_where_a_loop_runs()
+        answers = direct.send(parcel.queue, (parcel,))
+        return handle_for(self._desk, parcel, answers.get(0), self._task)
 
 
 class Task(Dispatcher[P, R]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from typing import Any, Literal
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
@@ -53,13 +54,14 @@ class Address:
     def __str__(self) -> str:
         return self.shown
 
-    def connection_options(self, node: Node | None = None) -> dict[str, Any]:
+    def connection_options(self, node: Node | None = None, *, blocking: bool = False) -> dict[str, Any]:
         """What the client's connection classes take, under ``connection_class`` the class itself; of one node, if given.
+
+        ``blocking``: for the client's connections that need no event loop.
 
         Every limit is set here: client defaults have changed before, and a socket timeout cuts blocking reads.
         """
-        from redis.asyncio import connection as client
-
+        client: Any = import_module("redis.connection" if blocking else "redis.asyncio.connection")
         try:
             options = _parsed(client, self._client_url())
         except ValueError as error:

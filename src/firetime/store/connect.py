@@ -11,16 +11,15 @@ from weakref import WeakSet
 
 from firetime.store.address import Address
 from firetime.store.clock import ServerClock, Shift
+from firetime.store.deadlines import Deadlines
 from firetime.store.keys import QueueKeys
 from firetime.store.replies import NoScript, is_reply, refused, unreachable
-from firetime.store.scripts import Argument, Script, script
+from firetime.store.request import check_version, packed, words_of
+from firetime.store.scripts import Argument, Script
 from firetime.store.wire import AsyncConnection, has_ended, sever
 from firetime.values.errors import BrokerRefused, BrokerUnavailable, QueueError
 
 T = TypeVar("T")
-
-OLDEST = (6, 2)
-"""The oldest Redis that has what the scripts need (XPENDING with IDLE, XAUTOCLAIM's kin, ZRANGE in scripts)."""
 
 MOST_CONNECTIONS = 64
 """Calls that one event loop has in flight at once; more wait for their turn. Lines come on top."""
@@ -53,6 +52,7 @@ class Server:
         self._idle: list[AsyncConnection] = []
         self._busy: set[AsyncConnection] = set()
         self._room = asyncio.Semaphore(MOST_CONNECTIONS)
+        self._deadlines = Deadlines()
         self._verified = False
         self._closed = False
         _servers.add(self)
@@ -69,10 +69,7 @@ class Server:
         **named_keys: str,
     ) -> Any:
         """One script call. Raises ``QueueError`` kinds: ``BrokerUnavailable``, ``BrokerRefused``, ``QueueFull``."""
-        called = script(name)
-        if "shift_us" in called.argument_names:
-            arguments = {"shift_us": self.shift.word, **arguments}
-        words = called.request(keys, arguments, rest, more_keys=more_keys, **named_keys)
+        called, words = words_of(self.shift, name, keys, arguments, rest, more_keys=more_keys, named_keys=named_keys)
         try:
             return await self.ask(*words, deadline_s=deadline_s)
         except NoScript:
@@ -107,10 +104,13 @@ class Server:
 
     async def _take_room(self, deadline_s: float) -> float:
         """Waits for its turn, which comes late where many calls wait for a silent server; what is left of the deadline."""
+        if not self._room.locked():
+            await self._room.acquire()
+            return deadline_s
         clock = asyncio.get_running_loop().time
         asked = clock()
         try:
-            async with asyncio.timeout(deadline_s if self._room.locked() else None):
+            async with asyncio.timeout(deadline_s):
                 await self._room.acquire()
         except TimeoutError:
             reason = f"{MOST_CONNECTIONS} calls to {self.address} are in flight, and none ended within {deadline_s:g} s"
@@ -143,6 +143,7 @@ class Server:
     async def aclose(self) -> None:
         """Drops every connection; calls in flight fail."""
         self._closed = True
+        self._deadlines.close()
         for connection in (*self._idle, *self._busy):
             await connection.disconnect(nowait=True)
         self._idle.clear()
@@ -195,25 +196,34 @@ class Server:
 
     async def exchange(self, connection: AsyncConnection, words: Sequence[Argument], deadline_s: float) -> Any:
         """One command and its reply over one connection; past the deadline the connection is dropped as dead."""
-        from redis.exceptions import RedisError, ResponseError
+        from redis.exceptions import RedisError
 
-        sent = False
+        if not connection.is_connected:
+            began = time.monotonic()
+            await self.connected(connection, deadline_s)
+            deadline_s -= time.monotonic() - began
+        self._deadlines.begin(connection, deadline_s)
+        error: Exception | None = None
         try:
-            async with asyncio.timeout(deadline_s):
-                await self.connected(connection, deadline_s)
-                sent = True
-                await connection.send_packed_command(packed(words), check_health=False)
-                return await connection.read_response(disable_decoding=True)
-        except QueueError:
-            raise
-        except (RedisError, OSError) as error:
-            if not isinstance(error, ResponseError) and not is_reply(error):
-                raise unreachable(str(self.address), error, sent=sent) from None
-            failure = refused(error)
-            if isinstance(failure, BrokerUnavailable):
-                # it may have been demoted: the next call looks for the server anew
-                await connection.disconnect(nowait=True)
-            raise failure from None
+            await connection.send_packed_command(packed(words), check_health=False)
+            return await connection.read_response(disable_decoding=True)
+        except (RedisError, OSError) as lost:
+            error = lost
+        finally:
+            late = self._deadlines.over(connection)
+        raise await self._failed(connection, TimeoutError("its time is over") if late else error)
+
+    async def _failed(self, connection: AsyncConnection, error: Exception) -> QueueError:
+        from redis.exceptions import ResponseError
+
+        if not isinstance(error, ResponseError) and not is_reply(error):
+            await connection.disconnect(nowait=True)
+            return unreachable(str(self.address), error, sent=True)
+        failure = refused(error)
+        if isinstance(failure, BrokerUnavailable):
+            # it may have been demoted: the next call looks for the server anew
+            await connection.disconnect(nowait=True)
+        return failure
 
     def connection_options(self) -> dict[str, Any]:
         """How its connections are made."""
@@ -288,19 +298,3 @@ async def read_clock(server: Server, *, deadline_s: float = CALL_S) -> ServerClo
     now_us = await server.now_us(deadline_s=deadline_s)
     clock.observe(now_us, sent=sent, received=time.monotonic())
     return clock
-
-
-def packed(words: Sequence[Argument]) -> bytes:
-    """A command in the wire protocol; hiredis packs in C what the client packs in Python."""
-    import hiredis
-
-    return cast(bytes, hiredis.pack_command(tuple(words)))  # type: ignore[arg-type] # pyright: ignore[reportUnknownMemberType, reportArgumentType]
-
-
-def check_version(info: str) -> None:
-    """Raises ``BrokerRefused`` when INFO tells of a server older than 6.2."""
-    facts = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
-    version = facts.get("redis_version", "0")
-    parts = [int(part) for part in version.split(".")[:2] if part.isdigit()]
-    if tuple(parts) < OLDEST:
-        raise BrokerRefused(f"the server is Redis {version}; firetime needs Redis 6.2 or newer, or Valkey")

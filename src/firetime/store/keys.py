@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 from firetime.values.ids import checked_name
@@ -14,7 +15,8 @@ CONSTANT_KEYS = 12
 
 They are the three lanes (streams with their group stay when empty), ``wake``, ``bell``, ``metrics``, ``leader``,
 ``leader:epoch``, ``workers``, ``workers_seen``, ``swept``, and the sender's ``call`` key. Each further sender of the last
-10 minutes has one of its own; a sender is an event loop that dispatches, and another is its dead letters' replay.
+10 minutes has one of its own; a sender is an event loop that dispatches, another is its dead letters' replay, and so is each of the threads without
+an event loop that dispatch at the same time.
 """
 
 
@@ -50,6 +52,15 @@ class QueueKeys:
         self.swept = self._stem + "swept"
         self.control_channel = self._stem + "control"
         self.ended_channel = self._stem + "ended"
+        self._words: dict[str, tuple[str | None, ...]] = {}
+
+    def words(self, script: str, names: Sequence[str]) -> tuple[str | None, ...]:
+        """The keys that a script names, in their order; None for those that are not one and the same for the queue."""
+        found = self._words.get(script)
+        if found is None:
+            named = (getattr(self, name, None) for name in names)
+            found = self._words[script] = tuple(key if isinstance(key, str) else None for key in named)
+        return found
 
     @cached_property
     def lanes(self) -> dict[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from typing import cast
 
 from firetime.store.keys import QueueKeys
 
@@ -22,6 +23,7 @@ class Script:
     def __init__(self, name: str, source: str) -> None:
         self.name = name
         self.key_names, self.argument_names = _signature(source)
+        self._key_positions = {name: number for number, name in enumerate(self.key_names)}
         self.source = _INCLUDE.sub(lambda found: _parts(found["parts"]), source)
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
@@ -38,16 +40,17 @@ class Script:
 
         Keys are the queue's, by their name in the script, unless given here. A wrong or missing name is a ``TypeError``.
         """
-        if len(arguments) != len(self.argument_names) or any(name not in arguments for name in self.argument_names):
+        named = [*keys.words(self.name, self.key_names)]
+        for name, key in named_keys.items():
+            if name not in self._key_positions:
+                raise TypeError(f"script {self.name!r} has no key {name!r}")
+            named[self._key_positions[name]] = key
+        if None in named:
+            raise TypeError(f"script {self.name!r}: key {self.key_names[named.index(None)]!r} was not given")
+        if len(arguments) != len(self.argument_names) or not all(map(arguments.__contains__, self.argument_names)):
             raise TypeError(f"script {self.name!r} takes {self.argument_names}, not {sorted(arguments)}")
-        if unknown := named_keys.keys() - set(self.key_names):
-            raise TypeError(f"script {self.name!r} has no keys {sorted(unknown)}")
-        try:
-            named = [named_keys[name] if name in named_keys else getattr(keys, name) for name in self.key_names]
-        except AttributeError as error:
-            raise TypeError(f"script {self.name!r}: {error}") from None
-        words: list[Argument] = ["EVALSHA", self.sha, len(named) + len(more_keys), *named, *more_keys]
-        words += [arguments[name] for name in self.argument_names]
+        words: list[Argument] = ["EVALSHA", self.sha, len(named) + len(more_keys), *cast(list[str], named), *more_keys]
+        words += map(arguments.__getitem__, self.argument_names)
         words += rest
         return words
 

@@ -37,6 +37,19 @@ def has_ended(connection: AsyncConnection) -> bool:
     return reader is not None and (reader.at_eof() or reader.exception() is not None)
 
 
+def sever_blocking(connection: Any) -> None:
+    """Closes the socket of a connection of ``redis``, with which nobody else may be told anything: it is the parent's."""
+    if connection._sock is not None:  # noqa: SLF001 - the client's own closing says good-bye first
+        connection._sock.close()  # noqa: SLF001
+
+
+def abort(connection: AsyncConnection) -> None:
+    """Drops the connection at once: whoever waits for its answer is told that it is lost."""
+    writer = getattr(connection, "_writer", None)
+    if writer is not None:
+        writer.transport.abort()
+
+
 def sever(connection: AsyncConnection) -> None:
     """Closes the connection's socket, without a word to the event loop it belongs to.
 

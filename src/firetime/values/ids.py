@@ -13,7 +13,7 @@ from firetime.values.errors import InvalidOption
 NAME = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 """What queue names, prefixes, task ids and task names may consist of."""
 
-_COUNTER_BITS, _TAIL_BITS = 42, 32
+_COUNTER_STEP = 1 << 32
 
 
 class _Source:
@@ -23,24 +23,32 @@ class _Source:
         self.restart()
 
     def restart(self) -> None:
-        """A forked child that went on from its parent's counter would make the parent's ids but for 32 random bits."""
+        """A forked child that went on from its parent's counter would make the parent's ids."""
         self._lock = threading.Lock()
         self._last_ms = 0
-        self._counter = 0
-        self._tail = 0
+        self._latest = 0
 
-    def next(self) -> tuple[int, int, int]:
-        """A millisecond, a number that grows within it, and what tells it from other processes' of that millisecond."""
+    def next(self) -> int:
+        """A number of 128 bits that is greater than the last one of this process."""
         with self._lock:
             now_ms = time.time_ns() // 1_000_000
             if now_ms > self._last_ms:
                 self._last_ms = now_ms
-                # the upper half is left free, so that counting up in a millisecond never overflows (RFC 9562, 6.2)
-                self._counter = secrets.randbits(_COUNTER_BITS - 1)
-                self._tail = secrets.randbits(_TAIL_BITS)
+                self._latest = _first_of(now_ms)
             else:
-                self._counter += 1
-            return self._last_ms, self._counter, self._tail
+                self._latest += _COUNTER_STEP
+            return self._latest
+
+
+def _first_of(now_ms: int) -> int:
+    """48 bits of milliseconds, version 7, 12 random bits, variant 2, a counter of 30 bits, 32 random bits.
+
+    The counter starts at random with its highest bit free, so that no millisecond can overflow it (RFC 9562, 6.2); random
+    bits are drawn once a millisecond, for each costs as much as the rest of an id.
+    """
+    random = secrets.randbits(12 + 29 + 32)
+    upper, counter, tail = random >> 61, random >> 32 & (1 << 29) - 1, random & (1 << 32) - 1
+    return now_ms << 80 | 7 << 76 | upper << 64 | 2 << 62 | counter << 32 | tail
 
 
 _source = _Source()
@@ -50,9 +58,7 @@ if hasattr(os, "register_at_fork"):
 
 def new_id() -> str:
     """A fresh id: 32 hex digits, later ones sort after earlier ones of the same process."""
-    stamp, counter, tail = _source.next()
-    value = stamp << 80 | 7 << 76 | (counter >> 30) << 64 | 2 << 62 | (counter & 0x3FFF_FFFF) << 32 | tail
-    return f"{value:032x}"
+    return f"{_source.next():032x}"
 
 
 def new_token() -> str:

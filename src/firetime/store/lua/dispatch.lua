@@ -1,16 +1,35 @@
 -- Edge: none -> ready or delayed
--- Takes, from ARGV[4] on, for each message: id, record, spec. The spec is the lane letter; where more is to be said it is
+-- Takes, from ARGV[5] on, for each message: id, record, spec. The spec is the lane letter; where more is to be said it is
 -- the letter and "+", and 6 values follow: time kind ("", "in": us from now, "at": ms since 1970), time, unique key ("" if
 -- none), ms to hold it past the fire-time (0: until the end), on_conflict, "1" to check an explicit id (whose `ended` key
 -- is then the next of KEYS[12...]).
+-- `plain` is "1" when all specs are but a letter and nothing bounds the queue: the usual case, in half the time.
 -- Returns, flat, what was not plainly accepted: position, "exists" | "held" | "moved" | "full", id of the holder.
 local tasks, places, high, normal, low = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local bell, paused, delayed, wake, unique, call = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local shift_us, number, max_length = ARGV[1], ARGV[2], ARGV[3]
---#include clock numbered bell lanes unique unique_holder delayed
+local shift_us, number, max_length, plain = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+--#include numbered bell lanes
 
 local repeated = recalled()
 if repeated then return repeated end
+
+if plain == '1' then
+  local records, standing = {}, {}
+  for i = 5, #ARGV, 3 do
+    local n = #records
+    records[n + 1], records[n + 2] = ARGV[i], ARGV[i + 1]
+  end
+  redis.call('HSET', tasks, unpack(records))
+  for i = 5, #ARGV, 3 do
+    local n = #standing
+    standing[n + 1], standing[n + 2] = ARGV[i], enter(ARGV[i + 2], ARGV[i])
+  end
+  redis.call('HSET', places, unpack(standing))
+  ring()
+  return remember({})
+end
+
+--#include clock unique unique_holder delayed
 
 local now = now_us()
 local now_ms = math.floor(now / 1000)
@@ -42,7 +61,7 @@ local function fire_time(kind, time)
 end
 
 -- Reads and decides only: nothing is written before all is known to be acceptable.
-local at, position, next_key = 4, 0, 12
+local at, position, next_key = 5, 0, 12
 while ARGV[at] do
   local id, record, spec = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   at = at + 3
