@@ -15,7 +15,7 @@ from firetime.store.keys import QueueKeys
 from firetime.store.replies import NoScript, is_reply, refused, unreachable
 from firetime.store.request import check_version, packed, words_of
 from firetime.store.scripts import Argument
-from firetime.store.wire import sever_blocking
+from firetime.store.wire import has_ended_blocking, sever_blocking
 from firetime.values.errors import BrokerUnavailable, QueueError
 
 _servers: WeakSet[BlockingServer] = WeakSet()
@@ -90,6 +90,8 @@ class BlockingServer:
             options = self.address.connection_options(blocking=True)
             self._connection = options.pop("connection_class")(**options)
         connection = self._connection
+        if has_ended_blocking(connection):
+            connection.disconnect()
         if connection._sock is None:  # noqa: SLF001 - the client has no public word for it
             began = time.monotonic()
             connection.socket_connect_timeout = deadline_s

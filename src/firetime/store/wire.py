@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import ssl
 from typing import Any, Protocol
 
 
@@ -35,6 +37,18 @@ def has_ended(connection: AsyncConnection) -> bool:
     """Whether the server has closed it while nobody used it, as a restart does: then a request need not fail first."""
     reader = getattr(connection, "_reader", None)
     return reader is not None and (reader.at_eof() or reader.exception() is not None)
+
+
+def has_ended_blocking(connection: Any) -> bool:
+    """The same for a connection of ``redis``: nothing is expected, so that what can be read is the server's good-bye.
+
+    Not so with TLS, where the server may send what is no reply; there the request fails, and is repeated.
+    """
+    if connection._sock is None or isinstance(connection._sock, ssl.SSLSocket):  # noqa: SLF001 - no public word for it
+        return False
+    quick = select.poll()
+    quick.register(connection._sock, select.POLLIN)  # noqa: SLF001
+    return bool(quick.poll(0))
 
 
 def sever_blocking(connection: Any) -> None:
