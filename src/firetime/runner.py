@@ -14,6 +14,7 @@ from firetime.produce.draft import House
 from firetime.produce.overview import Overview, QueueStats
 from firetime.produce.registry import Registry
 from firetime.produce.result import Handle
+from firetime.produce.spread import Spread
 from firetime.produce.task import Dispatcher, send_many
 from firetime.store.address import Address
 from firetime.store.clock import Shift
@@ -72,6 +73,7 @@ class TaskRunner(Registry):
             max_payload=self.settings.max_payload,
             remember_s=self.settings.remember_ids,
             min_delay_s=self.settings.min_delay,
+            spread=Spread(self.settings.queue_shards) if self.settings.queue_shards.counts else None,
         )
         super().__init__(
             Desk(
@@ -82,6 +84,7 @@ class TaskRunner(Registry):
                 max_length=self.settings.max_length,
                 address=self._address,
                 shift=self.clock_shift,
+                shards=self.settings.queue_shards,
             )
         )
         self.overview = Overview(self.desk, gone_s=3 * self.settings.lease)
@@ -168,13 +171,14 @@ class TaskRunner(Registry):
 
     async def pause(self, queue: str = "default") -> None:
         """Lets no worker claim from the queue until ``resume``; what runs, runs on, and dispatches are accepted."""
-        keys = self.desk.keys(queue)
-        await (await self.desk.server()).ask("SET", keys.paused, "1")
+        server = await self.desk.server()
+        for keys in await self.desk.all_keys(queue):
+            await server.ask("SET", keys.paused, "1")
 
     async def resume(self, queue: str = "default") -> bool:
         """Opens a paused queue; returns whether it was paused."""
-        keys = self.desk.keys(queue)
-        return bool(await (await self.desk.server()).run("resume", keys, {}))
+        server = await self.desk.server()
+        return any([await server.run("resume", keys, {}) for keys in await self.desk.all_keys(queue)])
 
     # --- working
 
@@ -224,7 +228,7 @@ class TaskRunner(Registry):
                 token=new_token(),
                 settings=self.settings,
                 server=server,
-                queues={queue: self.desk.keys(queue) for queue in self.queues},
+                queues={keys.queue: keys for queue in self.queues for keys in await self.desk.all_keys(queue)},
                 tasks=self.tasks,
                 codec=self.desk.house.codec,
                 events=self.events,

@@ -134,8 +134,7 @@ class VirtualClock:
         """When something is due next in each queue, in us, and what then takes place."""
         server = await self._runner.desk.server()
         found: defaultdict[int, list[Callable[[], Awaitable[None]]]] = defaultdict(list)
-        for queue in self._runner.queues:
-            keys = self._runner.desk.keys(queue)
+        for keys in [each for queue in self._runner.queues for each in await self._runner.desk.all_keys(queue)]:
             if slot := await server.ask("ZRANGE", keys.schedules_due, 0, 0, "WITHSCORES"):
                 found[int(float(slot[1])) * 1000].append(partial(self._tick, server, keys))
             if head := await server.ask("ZRANGE", keys.delayed, 0, 0, "WITHSCORES"):

@@ -52,7 +52,7 @@ async def look(server: Server, keys: QueueKeys, task_id: str, codec: Codec) -> L
     state = read_state(stored_state)
     return Look(
         task_id=task_id,
-        queue=keys.queue,
+        queue=keys.logical,
         status=_status(status, outcome, value),
         message=read_message(record, codec),
         raw=record or b"",

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any
-
-from firetime.produce.control import read_message
+from firetime.produce.dead_shard import DeadOfShard
 from firetime.produce.desk import Desk
-from firetime.produce.send import Answers, read_refusals
-from firetime.store.keys import QueueKeys
-from firetime.values.dead_letter import DeadLetter, dead_letter
-from firetime.values.errors import MessageNotFound, TaskAlreadyDispatched
-from firetime.values.ids import as_text
-from firetime.values.state import read_state
-
-_PAGE = 100
+from firetime.values.dead_letter import DeadLetter
+from firetime.values.errors import MessageNotFound
 
 
 class DeadLetters:
@@ -23,118 +13,65 @@ class DeadLetters:
 
     def __init__(self, desk: Desk, queue: str) -> None:
         self._desk = desk
-        self._keys: QueueKeys = desk.keys(queue)
+        self._queue = queue
 
     async def count(self) -> int:
         """How many there are."""
-        return int(await (await self._desk.server()).ask("ZCARD", self._keys.dead))
+        return sum([await shard.count() for shard in await self._shards()])
 
     async def page(self, *, task: str | None = None, error: str | None = None, limit: int = 100) -> list[DeadLetter]:
         """The oldest ``limit`` (default 100), of one task, or whose last error has that type name, if asked."""
-        found: list[DeadLetter] = []
-        async for letter in self._matching(task, error):
-            if len(found) == limit:
-                break
-            found.append(letter)
-        return found
+        shards = await self._shards()
+        pages = [await shard.page(task=task, error=error, limit=limit) for shard in shards]
+        if len(pages) == 1:
+            return pages[0]
+        return sorted((letter for page in pages for letter in page), key=lambda letter: letter.died_ms or 0)[:limit]
 
     async def show(self, task_id: str) -> DeadLetter:
         """One of them. Raises ``MessageNotFound``."""
-        server = await self._desk.server()
-        died = await server.ask("ZSCORE", self._keys.dead, task_id)
-        if died is None:
-            raise MessageNotFound(task_id, f"among the dead letters of {self._keys.queue!r}")
-        return (await self._read([(task_id.encode(), died)]))[0]
+        for shard in await self._shards_for(task_id):
+            if (letter := await shard.find(task_id)) is not None:
+                return letter
+        raise self._not_found(task_id)
 
     async def replay(self, task_id: str) -> None:
-        """Sends it again with fresh counters, its unique key taken again.
+        """Sends it again with fresh counters, its unique key taken again; in a queue with shards to its own one.
 
         Raises ``MessageNotFound`` when it is not dead, ``TaskAlreadyDispatched`` when another holds its unique key.
         """
-        letter_bytes = task_id.encode()
-        (refusal,) = (await self._replay([letter_bytes])).values() or (None,)
-        if refusal is None:
-            return
-        if refusal.what == "held":
-            raise TaskAlreadyDispatched(refusal.holder, key="its own")
-        raise MessageNotFound(task_id, f"among the dead letters of {self._keys.queue!r}")
+        for shard in await self._shards_for(task_id):
+            if await shard.replay(task_id):
+                return
+        raise self._not_found(task_id)
 
     async def replay_all(self, *, task: str | None = None, error: str | None = None) -> int:
         """Sends them all again, or those of one task or error type; those whose unique key is held stay.
 
         Returns how many were sent. What dies meanwhile is not replayed a second time.
         """
-        ids = [letter.id.encode() async for letter in self._matching(task, error)]
-        sent = 0
-        for at in range(0, len(ids), _PAGE):
-            page = ids[at : at + _PAGE]
-            sent += len(page) - len(await self._replay(page))
-        return sent
+        return sum([await shard.replay_all(task=task, error=error) for shard in await self._shards()])
 
     async def purge(self, task_id: str) -> None:
         """Deletes it for good. Raises ``MessageNotFound``."""
-        if not await self._purge([task_id]):
-            raise MessageNotFound(task_id, f"among the dead letters of {self._keys.queue!r}")
+        for shard in await self._shards_for(task_id):
+            if await shard.purge([task_id]):
+                return
+        raise self._not_found(task_id)
 
     async def purge_all(self, *, task: str | None = None, error: str | None = None) -> int:
         """Deletes them all for good, or those of one task or error type; returns how many."""
-        ids = [letter.id async for letter in self._matching(task, error)]
-        return sum([await self._purge(ids[at : at + _PAGE]) for at in range(0, len(ids), _PAGE)])
+        return sum([await shard.purge_all(task=task, error=error) for shard in await self._shards()])
 
-    async def _purge(self, ids: Sequence[str]) -> int:
-        server = await self._desk.server()
-        return int(await server.run("purge", self._keys, {}, ids))
+    async def _shards(self) -> list[DeadOfShard]:
+        return [DeadOfShard(self._desk, keys) for keys in await self._desk.all_keys(self._queue)]
 
-    async def _replay(self, ids: list[bytes]) -> Answers:
-        server = await self._desk.server()
-        records = await server.ask("HMGET", self._keys.tasks, *ids)
-        rest: list[str | bytes | int] = []
-        for task_id, record in zip(ids, records, strict=True):
-            message = read_message(record, self._desk.house.codec)
-            lane = message.lane if message is not None else "n"
-            unique = (message.unique_key or "", message.unique_ms) if message is not None else ("", 0)
-            rest += [task_id, lane, *unique]
-        calls = (await self._desk.counter()).calls(self._keys.queue)
-        expires = asyncio.get_running_loop().time() + self._desk.deadline_s
-        return read_refusals(await calls.call("replay", {}, rest, expires=expires))
+    async def _shards_for(self, task_id: str) -> list[DeadOfShard]:
+        """The likeliest first; last all others, for what nobody sent through a runner has an id of its own."""
+        likely = self._desk.keys_for(self._queue, task_id)
+        if len(likely) == 1:
+            return [DeadOfShard(self._desk, likely[0])]
+        there = {keys.queue: keys for keys in [*likely, *await self._desk.all_keys(self._queue)]}
+        return [DeadOfShard(self._desk, keys) for keys in there.values()]
 
-    async def _matching(self, task: str | None, error: str | None) -> AsyncIterator[DeadLetter]:
-        server = await self._desk.server()
-        count = await self.count()
-        for at in range(0, count, _PAGE):
-            ids = await server.ask("ZRANGE", self._keys.dead, at, min(at + _PAGE, count) - 1, "WITHSCORES")
-            for letter in await self._read(zip(ids[::2], ids[1::2], strict=True)):
-                if _matches(letter, task, error):
-                    yield letter
-
-    async def _read(self, pairs: Iterable[tuple[bytes, bytes]]) -> list[DeadLetter]:
-        pairs = list(pairs)
-        if not pairs:
-            return []
-        server = await self._desk.server()
-        ids: list[str | bytes | int] = [task_id for task_id, _ in pairs]
-        records = await server.ask("HMGET", self._keys.tasks, *ids)
-        states = await server.ask("HMGET", self._keys.state, *ids)
-        return [
-            self._letter(task_id, died, record, state)
-            for (task_id, died), record, state in zip(pairs, records, states, strict=True)
-        ]
-
-    def _letter(self, task_id: bytes, died: bytes, record: bytes | None, state: bytes | None) -> DeadLetter:
-        return dead_letter(
-            task_id=as_text(task_id),
-            queue=self._keys.queue,
-            message=read_message(record, self._desk.house.codec),
-            raw=record or b"",
-            state=read_state(state),
-            died_ms=int(float(died)),
-        )
-
-
-def _matches(letter: DeadLetter, task: str | None, error: str | None) -> bool:
-    if task is not None and letter.task != task:
-        return False
-    if error is None:
-        return True
-    latest: Any = letter.errors[-1] if letter.errors else None
-    return latest is not None and latest.type.rpartition(".")[2] == error.rpartition(".")[2]
+    def _not_found(self, task_id: str) -> MessageNotFound:
+        return MessageNotFound(task_id, f"among the dead letters of {self._queue!r}")

@@ -12,18 +12,22 @@ from firetime.produce.send import Answers, NumberedCalls, Outbox
 from firetime.produce.watch import EndedWatch
 from firetime.store.address import Address
 from firetime.store.clock import Shift
+from firetime.produce.whereabouts import how_many_in_use
 from firetime.store.connect import Server
 from firetime.store.keys import QueueKeys
 from firetime.values.message import Parcel
+from firetime.values.shards import Shards
 
 
 class Counter:
     """One event loop's side of the desk."""
 
-    def __init__(self, server: Server, prefix: str, *, deadline_s: float, max_length: int) -> None:
+    def __init__(
+        self, server: Server, keys: Callable[[str], QueueKeys], *, deadline_s: float, max_length: Callable[[str], int]
+    ) -> None:
         self.server = server
         self.watch = EndedWatch(server)
-        self._prefix = prefix
+        self._keys = keys
         self._deadline_s = deadline_s
         self._max_length = max_length
         self._outboxes: dict[str, Outbox] = {}
@@ -33,14 +37,14 @@ class Counter:
         """Where this loop's messages to a queue leave."""
         found = self._outboxes.get(queue)
         if found is None:
-            keys = QueueKeys(self._prefix, queue)
-            found = Outbox(self.server, keys, deadline_s=self._deadline_s, max_length=self._max_length)
+            room = self._max_length(queue)
+            found = Outbox(self.server, self._keys(queue), deadline_s=self._deadline_s, max_length=room)
             self._outboxes[queue] = found
         return found
 
     def calls(self, queue: str) -> NumberedCalls:
         """This loop's other numbered calls to a queue."""
-        return self._calls.setdefault(queue, NumberedCalls(self.server, QueueKeys(self._prefix, queue)))
+        return self._calls.setdefault(queue, NumberedCalls(self.server, self._keys(queue)))
 
     async def aclose(self) -> None:
         """Drops the connections."""
@@ -61,8 +65,10 @@ class Desk:
         max_length: int,
         address: Address | None,
         shift: Shift,
+        shards: Shards,
     ) -> None:
         self.prefix = prefix
+        self.shards = shards
         self.house = house
         self.deadline_s = deadline_s
         self.portal = Portal(on_fork=self._begin_anew)
@@ -87,7 +93,7 @@ class Desk:
         if found is None:
             self._forget_closed_loops()
             server = await self._connect()
-            found = Counter(server, self.prefix, deadline_s=self.deadline_s, max_length=self._max_length)
+            found = Counter(server, self.keys, deadline_s=self.deadline_s, max_length=self._room)
             # somebody else of this loop may have been quicker
             found = self._counters.setdefault(loop, found)
         return found
@@ -103,8 +109,21 @@ class Desk:
         return (await self.counter()).server
 
     def keys(self, queue: str) -> QueueKeys:
-        """The keys of a queue."""
-        return QueueKeys(self.prefix, queue)
+        """The keys of a queue, or of one shard."""
+        return QueueKeys(self.prefix, queue, self.shards.logical(queue))
+
+    async def all_keys(self, queue: str) -> list[QueueKeys]:
+        """The keys of a queue's home and of each of its shards, also of those still in use from when it had more."""
+        formerly = [self.keys(name) for name in self.shards.former_names(queue)]
+        still = await how_many_in_use(await self.server(), formerly) if formerly else 0
+        return [*map(self.keys, self.shards.names(queue)), *formerly[:still]]
+
+    def keys_for(self, queue: str, task_id: str) -> list[QueueKeys]:
+        """The keys among which a message is that is known by its queue and id, the likeliest first."""
+        return [self.keys(name) for name in self.shards.names_for(queue, task_id)]
+
+    def _room(self, queue: str) -> int:
+        return self.shards.share(queue, self._max_length)
 
     async def send(self, queue: str, parcels: Sequence[Parcel]) -> Answers:
         """Sends messages of one queue."""

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from firetime.produce.spread import Spread
 from firetime.values.codec import Codec
 from firetime.values.definition import Definition, encode_call
 from firetime.values.errors import DelayTooShort, InvalidTaskPayload, UniqueForRequired
@@ -28,6 +29,8 @@ class House(msgspec.Struct, frozen=True, kw_only=True):
     remember_s: float
     """How long an explicit id is remembered after its end."""
     min_delay_s: float
+    spread: Spread | None = None
+    """None where no queue has shards."""
 
 
 def draft(
@@ -62,9 +65,13 @@ def draft(
     if len(record) > house.max_payload:
         reason = f"its message has {len(record)} bytes, more than max_payload={house.max_payload}"
         raise InvalidTaskPayload(name, reason)
+    queue, task_id = options.queue or defaults.queue, options.task_id or new_id()
+    if house.spread is not None:
+        explicit = options.task_id is not None
+        queue, task_id = house.spread.place(queue, task_id, key=message.unique_key, explicit=explicit)
     return Parcel(
-        queue=options.queue or defaults.queue,
-        task_id=options.task_id or new_id(),
+        queue=queue,
+        task_id=task_id,
         message=message,
         record=record,
         explicit_id=options.task_id is not None,

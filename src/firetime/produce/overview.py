@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from firetime.produce.control import Look, look
 from firetime.produce.desk import Desk
-from firetime.store.clock import fire_ms
+from firetime.produce.gauge import Gauge, WorkerInfo, read_gauge, read_workers, together
+from firetime.produce.whereabouts import first_that
 from firetime.store.keys import QueueKeys, queue_of
-from firetime.values.errors import BrokerRefused, MessageNotFound
+from firetime.values.errors import MessageNotFound
 from firetime.values.ids import as_text
 from firetime.values.states import LANES, PRIORITIES, Priority, Status
 
@@ -39,9 +39,10 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     delayed: int
     dead: int
     paused: bool
+    """Whether all of it is, with every shard."""
     next_fire_ms: int | None
     leader: str
-    """The token of who leads; empty when nobody does."""
+    """The token of who leads (of a queue with shards its home); empty when nobody does."""
     leader_epoch: int
     leader_since_ms: int | None
     workers: int
@@ -54,25 +55,10 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     tasks: list[TaskStats]
     server_ms: int
     """When the server answered."""
-
-
-class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker as it told the register."""
-
-    worker: str
-    host: str = ""
-    pid: int = 0
-    started_ms: int = 0
-    concurrency: int = 0
-    threads: int = 0
-    running: int = 0
-    version: str = ""
-    seen_ms: int = 0
-
-    @property
-    def works(self) -> bool:
-        """Whether it runs tasks; a scheduler of its own has no slots."""
-        return self.concurrency > 0
+    shards: list[str] = []
+    """The names of its home and its shards, where it is spread; ``stats`` tells of each by its name."""
+    unserved: list[str] = []
+    """Those of them in which messages wait, ready or delayed, and no worker was seen for 3 leases."""
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,50 +99,60 @@ class Overview:
         )
 
     async def queue(self, name: str) -> QueueStats:
-        """One queue."""
-        keys, server = self._desk.keys(name), await self._desk.server()
+        """One queue, with all its shards; or one shard, by its name."""
+        server = await self._desk.server()
         now_ms = await server.now_us() // 1000
-        lengths = [int(await server.ask("XLEN", keys.lanes[letter])) for letter in LANES.values()]
-        running = sum([await self._pending(keys, letter) for letter in LANES.values()])
-        head = await server.ask("ZRANGE", keys.delayed, 0, 0, "WITHSCORES")
-        lease = (await server.ask("GET", keys.leader) or b"").decode().split(" ")
-        workers = [each for each in await self.workers(name) if each.works and each.seen_ms >= now_ms - self._gone_ms]
-        metrics = await server.ask("HGETALL", keys.metrics)
-        counters = _counters(metrics)
+        gauges = [await read_gauge(server, keys) for keys in await self._desk.all_keys(name)]
+        home = gauges[0]
+        workers = [each for each in together(gauge.workers for gauge in gauges) if self._serves(each, now_ms)]
+        counters = Counter[str]()
+        for gauge in gauges:
+            counters.update(gauge.counters)
+        heads = [gauge.next_fire_ms for gauge in gauges if gauge.next_fire_ms is not None]
         tasks = _task_stats(counters)
-        ready, slots = sum(lengths) - running, sum(each.concurrency for each in workers)
+        running, slots = sum(gauge.running for gauge in gauges), sum(each.concurrency for each in workers)
+        lengths: dict[Priority, int] = {
+            priority: sum(gauge.lengths[letter] for gauge in gauges) for priority, letter in LANES.items()
+        }
+        ready = sum(lengths.values()) - running
         return QueueStats(
             queue=name,
             ready=ready,
-            by_priority=dict(zip(LANES, lengths, strict=True)),
+            by_priority=lengths,
             running=running,
-            delayed=await server.ask("ZCARD", keys.delayed),
-            dead=await server.ask("ZCARD", keys.dead),
-            paused=await server.ask("EXISTS", keys.paused) == 1,
-            next_fire_ms=fire_ms(head[1]) if head and math.isfinite(float(head[1])) else None,
-            leader=lease[0],
-            leader_epoch=int(lease[1]) if len(lease) == 3 else 0,
-            leader_since_ms=int(lease[2]) if len(lease) == 3 else None,
+            delayed=sum(gauge.delayed for gauge in gauges),
+            dead=sum(gauge.dead for gauge in gauges),
+            paused=all(gauge.paused for gauge in gauges),
+            next_fire_ms=min(heads, default=None),
+            leader=home.leader,
+            leader_epoch=home.leader_epoch,
+            leader_since_ms=home.leader_since_ms,
             workers=len(workers),
             slots=slots,
             predicted_wait_s=_predicted_wait(tasks, ready, slots),
             mean_late_ms=_mean(counters, "@late"),
             tasks=tasks,
             server_ms=now_ms,
+            shards=[gauge.queue for gauge in gauges] if len(gauges) > 1 else [],
+            unserved=[each.queue for each in gauges if self._is_unserved(each, now_ms)] if len(gauges) > 1 else [],
         )
+
+    def _serves(self, worker: WorkerInfo, now_ms: int) -> bool:
+        return worker.works and worker.seen_ms >= now_ms - self._gone_ms
+
+    def _is_unserved(self, gauge: Gauge, now_ms: int) -> bool:
+        return bool(gauge.ready or gauge.delayed) and not any(self._serves(each, now_ms) for each in gauge.workers)
 
     async def workers(self, queue: str) -> list[WorkerInfo]:
         """The workers of a queue that the register knows, the dead of the last minutes among them."""
-        keys, server = self._desk.keys(queue), await self._desk.server()
-        told = await server.ask("HGETALL", keys.workers)
-        seen = await server.ask("ZRANGE", keys.workers_seen, 0, -1, "WITHSCORES")
-        when = {seen[at]: int(float(seen[at + 1])) for at in range(0, len(seen), 2)}
-        return _workers(told, when)
+        server = await self._desk.server()
+        return together([await read_workers(server, keys) for keys in await self._desk.all_keys(queue)])
 
     async def queues(self) -> list[str]:
         """Every queue that has keys under this prefix, found by scanning: not for every second."""
         server, prefix = await self._desk.server(), self._desk.prefix
-        return sorted({queue_of(key) async for key in server.keys_like(f"{prefix}:{{*}}:*")})
+        names = {queue_of(key) async for key in server.keys_like(f"{prefix}:{{*}}:*")}
+        return sorted(set(map(self._desk.shards.logical, names)))
 
     async def delayed(self, queue: str, *, offset: int = 0, limit: int = 50) -> list[Look]:
         """A page of one queue's future, by fire-time."""
@@ -164,24 +160,27 @@ class Overview:
 
     async def future(self, queues: Sequence[str], *, offset: int = 0, limit: int = 50) -> list[Look]:
         """A page of several queues' future, by fire-time. Far pages of more than one queue read all before them."""
-        server, skipped = await self._desk.server(), offset if len(queues) == 1 else 0
+        server = await self._desk.server()
+        places = [keys for queue in queues for keys in await self._desk.all_keys(queue)]
+        skipped = offset if len(places) == 1 else 0
         heads: list[tuple[float, str, bytes]] = []
-        for queue in queues:
-            key = self._desk.keys(queue).delayed
-            flat = await server.ask("ZRANGE", key, skipped, offset + limit - 1, "WITHSCORES")
-            heads += [(float(flat[at + 1]), queue, flat[at]) for at in range(0, len(flat), 2)]
+        for keys in places:
+            flat = await server.ask("ZRANGE", keys.delayed, skipped, offset + limit - 1, "WITHSCORES")
+            heads += [(float(flat[at + 1]), keys.queue, flat[at]) for at in range(0, len(flat), 2)]
         page = sorted(heads)[offset - skipped :][:limit]
-        return [await self.look(queue, as_text(member[:-1])) for _, queue, member in page]
+        return [await self._look(self._desk.keys(place), as_text(member[:-1])) for _, place, member in page]
 
     async def in_lanes(self, queue: str, *, offset: int = 0, limit: int = 50) -> list[Look]:
-        """The messages that are ready or running, oldest first, from the high lane down."""
-        keys, server = self._desk.keys(queue), await self._desk.server()
-        ids: list[str] = []
-        for letter in PRIORITIES:
-            missing = max(0, offset + limit - len(ids))
-            entries = await server.ask("XRANGE", keys.lanes[letter], "-", "+", "COUNT", missing or 1)
-            ids += [as_text(fields[1]) for _, fields in entries[:missing] if fields[:1] == [b"i"]]
-        return [await self.look(queue, task_id) for task_id in ids[offset : offset + limit]]
+        """The messages that are ready or running, oldest first, from the high lane down; shard by shard."""
+        server = await self._desk.server()
+        found: list[tuple[QueueKeys, str]] = []
+        for keys in await self._desk.all_keys(queue):
+            for letter in PRIORITIES:
+                missing = max(0, offset + limit - len(found))
+                entries = await server.ask("XRANGE", keys.lanes[letter], "-", "+", "COUNT", missing or 1)
+                ids = [as_text(fields[1]) for _, fields in entries[:missing] if fields[:1] == [b"i"]]
+                found += [(keys, task_id) for task_id in ids]
+        return [await self._look(keys, task_id) for keys, task_id in found[offset : offset + limit]]
 
     async def find(self, task_id: str, queues: Sequence[str]) -> Look:
         """A message whose queue is not known, in the first of these that knows it. Raises ``MessageNotFound``."""
@@ -193,19 +192,18 @@ class Overview:
         raise MessageNotFound(task_id, f"{where}; a finished task without result_ttl leaves nothing behind")
 
     async def look(self, queue: str, task_id: str) -> Look:
-        """Everything known of one message."""
-        return await look(await self._desk.server(), self._desk.keys(queue), task_id, self._desk.house.codec)
+        """Everything known of one message; in a queue with shards, of the one shard that knows it."""
+        places = self._desk.keys_for(queue, task_id)
+        _, found = await first_that(
+            places, lambda keys: self._look(keys, task_id), lambda look: look.status is not Status.UNKNOWN
+        )
+        return found
 
-    async def _pending(self, keys: QueueKeys, letter: str) -> int:
-        server = await self._desk.server()
-        try:
-            return int((await server.ask("XPENDING", keys.lanes[letter], "workers"))[0])
-        except BrokerRefused:
-            # no group yet: no worker has ever looked at this lane
-            return 0
+    async def _look(self, keys: QueueKeys, task_id: str) -> Look:
+        return await look(await self._desk.server(), keys, task_id, self._desk.house.codec)
 
 
-def _task_stats(counters: dict[str, int]) -> list[TaskStats]:
+def _task_stats(counters: Mapping[str, int]) -> list[TaskStats]:
     names = sorted(name[:-6] for name in counters if name.endswith("_count") and f"{name[:-6]}_sum" in counters)
     return [
         TaskStats(
@@ -226,22 +224,6 @@ def _predicted_wait(tasks: list[TaskStats], waiting: int, slots: int) -> float |
     return sum(task.mean_s * task.runs for task in tasks) / runs * waiting / slots
 
 
-def _mean(counters: dict[str, int], name: str) -> float | None:
+def _mean(counters: Mapping[str, int], name: str) -> float | None:
     count = counters.get(f"{name}_count", 0)
     return counters.get(f"{name}_sum", 0) / count if count else None
-
-
-def _counters(metrics: list[bytes]) -> dict[str, int]:
-    """What counts; a field that somebody else wrote does not."""
-    pairs = zip(metrics[::2], metrics[1::2], strict=True)
-    return {as_text(name): int(value) for name, value in pairs if value.lstrip(b"-").isdigit()}
-
-
-def _workers(told: list[bytes], seen_ms: dict[bytes, int]) -> list[WorkerInfo]:
-    """Who told of himself in a way that can be read."""
-    found: list[WorkerInfo] = []
-    for token, about in zip(told[::2], told[1::2], strict=True):
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-            worker = msgspec.json.decode(about, type=WorkerInfo)
-            found.append(msgspec.structs.replace(worker, seen_ms=seen_ms.get(token, 0)))
-    return found

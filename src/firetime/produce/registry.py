@@ -97,7 +97,9 @@ class Registry:
             raise InvalidOption("task", function, "a named function (a lambda has no name that a worker could find)")
         if name in self.tasks:
             raise DuplicateTask(name)
-        definition = Definition(function, name, task_options(name, options))
+        checked = task_options(name, options)
+        self.desk.shards.check_not_a_shard("queue", checked.queue)
+        definition = Definition(function, name, checked)
         self.tasks[name] = definition
         return Task(self.desk, definition)
 
@@ -157,7 +159,7 @@ class Registry:
             is_task = isinstance(function, Task)
             task = cast("Task[Any, Any]", function) if is_task else self._register(function, {})
             declared = self.schedules.declare(name or task.name, task.definition, args, kwargs, **when)
-            key = declared.queue, declared.schedule.name
+            key = self.desk.shards.logical(declared.queue), declared.schedule.name
             if key in self._declared:
                 raise InvalidOption("name", declared.schedule.name, "a schedule name not yet taken; give another name=")
             self._declared[key] = declared

@@ -12,6 +12,8 @@ import msgspec
 from firetime.produce import control
 from firetime.produce.control import Look
 from firetime.produce.desk import Desk
+from firetime.produce.whereabouts import first_that
+from firetime.store.keys import QueueKeys
 from firetime.values.durations import Duration, delay_s, epoch_ms, seconds
 from firetime.values.errors import (
     BrokerUnavailable,
@@ -33,13 +35,15 @@ _ENDED = {Status.DONE, Status.DEAD, Status.CANCELLED, Status.EXPIRED, Status.UNK
 class Handle(Generic[R_co]):
     """One dispatched message. Make one from an id alone with ``runner.handle(task_id)``."""
 
-    __slots__ = ("_decode", "_desk", "queue", "task_id")
+    __slots__ = ("_decode", "_desk", "_place", "queue", "task_id")
 
     def __init__(
         self, desk: Desk, queue: str, task_id: str, decode: Callable[[bytes], Any] = msgspec.json.decode
     ) -> None:
-        self.queue = queue
+        self.queue = desk.shards.logical(queue)
         self.task_id = task_id
+        self._place = queue if queue != self.queue else None
+        """The one shard that it is in, once it is known."""
         self._desk = desk
         self._decode = decode
 
@@ -54,8 +58,15 @@ class Handle(Generic[R_co]):
 
     async def look(self) -> Look:
         """Everything the server knows of the message now."""
-        desk = self._desk
-        return await control.look(await desk.server(), desk.keys(self.queue), self.task_id, desk.house.codec)
+        server, codec = await self._desk.server(), self._desk.house.codec
+        keys, found = await first_that(
+            self._places,
+            lambda keys: control.look(server, keys, self.task_id, codec),
+            lambda look: look.status is not Status.UNKNOWN,
+        )
+        if found.status is not Status.UNKNOWN:
+            self._place = keys.queue
+        return found
 
     async def status(self) -> Status:
         """Where the message is. A finished task without ``result_ttl`` leaves nothing behind: ``unknown``."""
@@ -66,19 +77,18 @@ class Handle(Generic[R_co]):
 
         A running coroutine is cancelled at once; a thread runs to its end but is not retried. Tells truthfully which.
         """
-        desk = self._desk
-        keys, codec = desk.keys(self.queue), desk.house.codec
-        return await control.cancel(await desk.server(), keys, self.task_id, codec, remember_s=desk.house.remember_s)
+        keys, house = await self._keys(), self._desk.house
+        server = await self._desk.server()
+        return await control.cancel(server, keys, self.task_id, house.codec, remember_s=house.remember_s)
 
     async def reschedule(self, when: Duration | datetime) -> RescheduleAnswer:
         """Moves a delayed message to another fire-time: seconds or a timedelta from now, or an aware datetime."""
-        desk = self._desk
         if isinstance(when, datetime):
             kind, time = "at", epoch_ms("when", when)
         else:
             kind, time = "in", round(delay_s("when", when) * 1_000_000)
-        keys, codec = desk.keys(self.queue), desk.house.codec
-        return await control.reschedule(await desk.server(), keys, self.task_id, codec, kind=kind, time=time)
+        keys, codec = await self._keys(), self._desk.house.codec
+        return await control.reschedule(await self._desk.server(), keys, self.task_id, codec, kind=kind, time=time)
 
     async def run_now(self) -> RescheduleAnswer:
         """Makes a delayed message ready at once."""
@@ -96,7 +106,7 @@ class Handle(Generic[R_co]):
         try:
             async with asyncio.timeout(timeout_s):
                 watch = (await self._desk.counter()).watch
-                async with watch.endings(self._channel, self.task_id) as news:
+                async with watch.endings((await self._keys()).ended_channel, self.task_id) as news:
                     while True:
                         watch.check_open()
                         news.clear()
@@ -152,9 +162,17 @@ class Handle(Generic[R_co]):
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidTaskPayload("", f"the result of {self.task_id!r} cannot be read: {error}", raw=value) from None
 
+    async def _keys(self) -> QueueKeys:
+        """The keys of the one shard that the message is in; where it is in none, of the likeliest."""
+        if len(self._places) > 1:
+            await self._look_patiently()
+        return self._places[0]
+
     @property
-    def _channel(self) -> str:
-        return self._desk.keys(self.queue).ended_channel
+    def _places(self) -> list[QueueKeys]:
+        """Where it may be, the likeliest first."""
+        desk, place = self._desk, self._place
+        return desk.keys_for(self.queue, self.task_id) if place is None else [desk.keys(place)]
 
     def _value(self, found: Look) -> R_co:
         match found.status:

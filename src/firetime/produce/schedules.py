@@ -10,8 +10,10 @@ import msgspec
 
 from firetime.produce.desk import Desk
 from firetime.produce.draft import draft
+from firetime.produce.moving import Former, keeps_its_slot, taken_from
 from firetime.produce.result import Handle
 from firetime.produce.task import Task, handle_for
+from firetime.produce.whereabouts import first_that
 from firetime.values.definition import Definition
 from firetime.values.durations import Duration
 from firetime.values.errors import InvalidOption, InvalidTaskPayload, MessageNotFound
@@ -26,7 +28,6 @@ from firetime.values.schedule import (
     first_slot,
     kept_fingerprint,
     read_kept,
-    same_slots,
     schedule,
 )
 
@@ -58,6 +59,7 @@ class Declared(msgspec.Struct, frozen=True):
     """A schedule that code declares, to be written when the runner starts."""
 
     queue: str
+    """Of a spread queue its home; the shard of the unique key where it has one."""
     schedule: Schedule
 
 
@@ -119,7 +121,9 @@ class Schedules:
     ) -> Declared:
         """A checked schedule, not yet written."""
         parcel = draft(task, args, kwargs, PLAIN, self._desk.house)
-        return Declared(parcel.queue, schedule(name, parcel.record, **when))
+        # with a unique key it must stand where every other message with that key goes; else where it need never move
+        where = self._desk.shards.logical(parcel.queue) if parcel.message.unique_key is None else parcel.queue
+        return Declared(where, schedule(name, parcel.record, **when))
 
     async def put(self, declared: Declared, *, only_missing: bool = False) -> str:
         """Writes it unless it is there already; another definition of the name is replaced, a pause kept.
@@ -127,21 +131,25 @@ class Schedules:
         The next slot stays as it is where the times are the same, so that a deploy skips none that is due.
         """
         made, queue = declared.schedule, declared.queue
+        former = None if only_missing else await self._taken_along(made.name, queue)
         while True:
             stored = None if only_missing else await self._stored(made.name, queue)
-            said = await self._write(made, queue, stored)
+            said = await self._write(made, queue, stored, former)
             if said != "again":
-                return said
+                break
             if only_missing:
                 return "same"
+        if former is not None and said == "added" and former.paused:
+            await self._pause(made.name, queue)
+        return said
 
     async def pause(self, name: str, *, queue: str = "default") -> None:
         """No slots until ``resume``; those of the meantime are not made up for. Raises ``MessageNotFound``."""
-        while not await self._set_pause(name, queue, await self._existing(name, queue), next_ms=None):
-            continue
+        await self._pause(name, await self._place(name, queue))
 
     async def resume(self, name: str, *, queue: str = "default") -> None:
         """Lets it go on with its next slot from now; one that is not paused stays as it is. Raises ``MessageNotFound``."""
+        queue = await self._place(name, queue)
         while True:
             stored = await self._existing(name, queue)
             next_ms = first_slot(read_kept(name, stored).schedule, await self._now_ms())
@@ -154,7 +162,8 @@ class Schedules:
         Raises ``MessageNotFound``.
         """
         server = await self._desk.server()
-        if not await server.run("schedule_remove", self._desk.keys(queue), {"name": name}):
+        keys = self._desk.keys(await self._place(name, queue))
+        if not await server.run("schedule_remove", keys, {"name": name}):
             raise _not_found(name, queue)
 
     async def trigger(self, name: str, *, queue: str = "default") -> Handle[Any]:
@@ -162,6 +171,7 @@ class Schedules:
 
         Raises ``MessageNotFound``, and what any dispatch of the task raises.
         """
+        queue = await self._place(name, queue)
         made = read_kept(name, await self._existing(name, queue)).schedule
         message = self._desk.house.codec.decode(made.record)
         task = self._tasks.get(message.task, message.task)
@@ -178,11 +188,14 @@ class Schedules:
 
     async def list(self, *, queue: str = "default") -> list[ScheduleInfo]:
         """All of a queue, by name."""
-        keys, server = self._desk.keys(queue), await self._desk.server()
-        stored = _pairs(await server.ask("HGETALL", keys.schedules))
-        due = _pairs(await server.ask("ZRANGE", keys.schedules_due, 0, -1, "WITHSCORES"))
-        last = _pairs(await server.ask("HGETALL", keys.schedules_last))
-        return [self._info(name, queue, stored[name], due.get(name), last.get(name)) for name in sorted(stored)]
+        found: list[ScheduleInfo] = []
+        server = await self._desk.server()
+        for keys in await self._desk.all_keys(queue):
+            stored = _pairs(await server.ask("HGETALL", keys.schedules))
+            due = _pairs(await server.ask("ZRANGE", keys.schedules_due, 0, -1, "WITHSCORES"))
+            last = _pairs(await server.ask("HGETALL", keys.schedules_last))
+            found += [self._info(name, queue, stored[name], due.get(name), last.get(name)) for name in stored]
+        return sorted(found, key=lambda each: each.name)
 
     def _info(self, name: str, queue: str, stored: bytes, due: bytes | None, last: bytes | None) -> ScheduleInfo:
         next_ms = None if due is None else int(float(due))
@@ -210,18 +223,39 @@ class Schedules:
             overlap=made.overlap,
         )
 
-    async def _write(self, made: Schedule, queue: str, stored: bytes | None) -> str:
+    async def _write(self, made: Schedule, queue: str, stored: bytes | None, former: Former | None) -> str:
         next_ms = first_slot(made, await self._now_ms())
+        if former is not None and (slot_ms := former.slot_for(made)) is not None:
+            next_ms = slot_ms
         arguments: dict[str, str | bytes | int] = {
             "name": made.name,
             "fingerprint": fingerprint(made),
             "definition": msgspec.json.encode(made),
             "next_ms": -1 if next_ms is None else next_ms,
             "expected": kept_fingerprint(stored),
-            "keep": int(_keeps_its_slot(made, stored)),
+            "keep": int(keeps_its_slot(made, stored)),
         }
         said: bytes = await (await self._desk.server()).run("schedule_put", self._desk.keys(queue), arguments)
         return said.decode()
+
+    async def _place(self, name: str, queue: str) -> str:
+        """The shard that a schedule stands in; the queue where it has none, or where nobody knows the schedule."""
+        if len(places := await self._desk.all_keys(queue)) == 1:
+            return queue
+        keys, _ = await first_that(
+            places, lambda keys: self._stored(name, keys.queue), lambda stored: stored is not None
+        )
+        return keys.queue
+
+    async def _taken_along(self, name: str, queue: str) -> Former | None:
+        """A spread queue's schedule out of every other shard than its own."""
+        shards = self._desk.shards
+        every = await self._desk.all_keys(shards.logical(queue)) if shards.counts else []
+        return await taken_from(await self._desk.server(), [keys for keys in every if keys.queue != queue], name)
+
+    async def _pause(self, name: str, queue: str) -> None:
+        while not await self._set_pause(name, queue, await self._existing(name, queue), next_ms=None):
+            continue
 
     async def _set_pause(self, name: str, queue: str, stored: bytes, *, next_ms: int | None) -> bool:
         """False where another definition has been written meanwhile. Without a next slot it is paused."""
@@ -236,7 +270,7 @@ class Schedules:
     async def _existing(self, name: str, queue: str) -> bytes:
         stored = await self._stored(name, queue)
         if stored is None:
-            raise _not_found(name, queue)
+            raise _not_found(name, self._desk.shards.logical(queue))
         return stored
 
     async def _stored(self, name: str, queue: str) -> bytes | None:
@@ -245,15 +279,6 @@ class Schedules:
 
     async def _now_ms(self) -> int:
         return await (await self._desk.server()).now_us() // 1000
-
-
-def _keeps_its_slot(made: Schedule, stored: bytes | None) -> bool:
-    if stored is None:
-        return False
-    try:
-        return same_slots(made, read_kept(made.name, stored).schedule)
-    except InvalidOption:
-        return False
 
 
 def _not_found(name: str, queue: str) -> MessageNotFound:

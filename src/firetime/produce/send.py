@@ -180,7 +180,7 @@ class Outbox:
         try:
             flat = await self._calls.call("dispatch", arguments, rest, expires=expires, more_keys=ended_keys)
         except QueueFull as error:
-            _fail(batch, QueueFull(self._keys.queue, error.reason))
+            _fail(batch, QueueFull(self._keys.logical, error.reason))
         except QueueError as error:
             _fail(batch, error)
         except BaseException:

@@ -16,9 +16,9 @@ from firetime.produce.send import MOST_BYTES, MOST_MESSAGES, Refusal
 from firetime.values.definition import Definition
 from firetime.values.durations import Duration, delay_s, epoch_ms
 from firetime.values.errors import FiretimeError, QueueFull, TaskAlreadyDispatched
-from firetime.values.ids import new_id
 from firetime.values.message import Parcel
 from firetime.values.options import PLAIN, DispatchOptions, OnConflict, UniqueFor, dispatch_options
+from firetime.values.shards import renewed
 from firetime.values.states import Priority
 
 P = ParamSpec("P")
@@ -147,7 +147,7 @@ def handle_for(desk: Desk, parcel: Parcel, refusal: Refusal | None, task: Defini
     if refusal is None:
         return Handle(desk, parcel.queue, parcel.task_id, decode)
     if refusal.what == "full":
-        raise QueueFull(parcel.queue, "it holds max_length messages")
+        raise QueueFull(desk.shards.logical(parcel.queue), "it holds max_length messages")
     if refusal.what == "moved" or (refusal.what == "held" and parcel.on_conflict == "return"):
         return Handle(desk, parcel.queue, refusal.holder, decode)
     if refusal.what == "exists" and parcel.on_conflict == "return":
@@ -173,7 +173,7 @@ def _each_its_own(parcels: list[Parcel]) -> list[Parcel]:
     own: list[Parcel] = []
     for parcel in parcels:
         again = parcel.task_id in seen and not parcel.explicit_id
-        own.append(msgspec.structs.replace(parcel, task_id=new_id()) if again else parcel)
+        own.append(msgspec.structs.replace(parcel, task_id=renewed(parcel.task_id)) if again else parcel)
         seen.add(parcel.task_id)
     return own
 

@@ -23,8 +23,10 @@ an event loop that dispatch at the same time.
 class QueueKeys:
     """The keys of one queue. Attribute names are the names that scripts use for them."""
 
-    def __init__(self, prefix: str, queue: str) -> None:
+    def __init__(self, prefix: str, queue: str, logical: str | None = None) -> None:
         self.queue = checked_name("queue", queue)
+        self.logical = logical or queue
+        """The queue as people know it, where this is a shard of one."""
         self._stem = f"{checked_name('prefix', prefix)}:{{{queue}}}:"
         self.tasks = self._stem + "tasks"
         self.state = self._stem + "state"
@@ -61,6 +63,11 @@ class QueueKeys:
             named = (getattr(self, name, None) for name in names)
             found = self._words[script] = tuple(key if isinstance(key, str) else None for key in named)
         return found
+
+    @property
+    def is_home(self) -> bool:
+        """Whether this is no shard, or what a spread queue had been before: then it stands for all of it."""
+        return self.queue == self.logical
 
     @cached_property
     def lanes(self) -> dict[str, str]:

@@ -100,6 +100,8 @@ class Delivery(msgspec.Struct, frozen=True, eq=False, gc=False):
     problem: str = ""
     """``malformed`` or ``record lost`` when there is no message."""
     cancel_asked: bool = False
+    logical: str = ""
+    """The queue that people know, where ``fence`` names a shard of one."""
 
     @property
     def crashes(self) -> int:
@@ -114,7 +116,7 @@ class Delivery(msgspec.Struct, frozen=True, eq=False, gc=False):
     @property
     def queue(self) -> str:
         """The queue it came from."""
-        return self.fence.queue
+        return self.logical or self.fence.queue
 
     @property
     def task(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from firetime.values.durations import seconds
 from firetime.values.errors import InvalidOption
 from firetime.values.ids import checked_name
+from firetime.values.shards import NO_SHARDS, Shards, checked_shards
 
 
 def _about(default: Any, about: str, check: Callable[[str, Any], Any]) -> Any:
@@ -46,6 +47,9 @@ class Settings:
 
     prefix: str = _about("firetime", "what every key begins with", checked_name)
     queues: tuple[str, ...] = _about((), "queues its worker serves (default: those of its tasks)", _queues)
+    queue_shards: Shards = field(
+        default=NO_SHARDS, metadata={"about": "over how many shards a hot queue is spread", "check": checked_shards}
+    )
     concurrency: int = _about(100, "coroutine tasks at once", _count(1))
     threads: int = _about(16, "def tasks at once", _count(1))
     lease: float = _about(15.0, "how long a silent worker keeps its tasks", _span(0.2))
@@ -123,7 +127,7 @@ def reconfigured(sourced: Sourced, arguments: Mapping[str, Any]) -> Sourced:
     return Sourced(settings, {**sourced.sources, **dict.fromkeys(given, "argument")})
 
 
-_OF_SENDING = {"prefix", "dispatch_deadline", "min_delay", "max_payload", "max_length", "remember_ids"}
+_OF_SENDING = {"prefix", "queue_shards", "dispatch_deadline", "min_delay", "max_payload", "max_length", "remember_ids"}
 
 
 def chosen_url(url: str | None, environ: Mapping[str, str]) -> tuple[str, str | None]:

@@ -147,6 +147,7 @@ class Claimer:
             raw,
             problem,
             cancel_asked == 1,
+            self.keys.logical,
         )
 
 

@@ -123,11 +123,11 @@ class Intake:
             self._road.take(claimed)
             if claimed.stale:
                 said = f"{claimed.stale} entries named by no message"
-                self._shop.events.emit(WorkerEvent("stale", self._shop.token, source.keys.queue, said))
+                self._shop.events.emit(WorkerEvent("stale", self._shop.token, source.keys.logical, said))
             if claimed.late:
                 self._on_doubt(source.keys.queue)
             if claimed.remade and source.known:
-                self._shop.events.emit(WorkerEvent("remade", self._shop.token, source.keys.queue))
+                self._shop.events.emit(WorkerEvent("remade", self._shop.token, source.keys.logical))
             # it has seen all lanes, so that one whose group is missing from now on has lost it
             source.known |= claimed.drained and not claimed.paused
             if claimed.drained or claimed.paused:

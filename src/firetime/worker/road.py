@@ -49,7 +49,9 @@ class Road:
         settings = shop.settings
         self._rules = Rules(lease_s=settings.lease, unknown_s=settings.unknown_ttl, now_ms=shop.clock.now_ms)
         self.threads = Threads(settings.threads)
-        self.slots = Slots(settings.concurrency, self.threads, shop.tasks, shop.queues)
+        self.slots = Slots(
+            settings.concurrency, self.threads, shop.tasks, {keys.logical for keys in shop.queues.values()}
+        )
         self.settler = Settler(
             Edges(
                 shop.server,
@@ -196,7 +198,15 @@ class Road:
     def _give_back(self, fence: Fence, task_id: str) -> None:
         """A claim's reply was lost: what it gave is released, to be run by whoever comes first."""
         if not self._shop.held.knows(fence.queue, (fence.lane, fence.entry)):
-            delivery = Delivery(task_id, fence, None, state=FRESH, fire_ms=0, claimed_ms=self._shop.clock.now_ms())
+            delivery = Delivery(
+                task_id=task_id,
+                fence=fence,
+                message=None,
+                state=FRESH,
+                fire_ms=0,
+                claimed_ms=self._shop.clock.now_ms(),
+                logical=self._shop.queues[fence.queue].logical,
+            )
             self._shop.held.add([delivery])
             self._settle(delivery, Outcome("interrupted"), Release(started=False))
 

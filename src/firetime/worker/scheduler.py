@@ -106,13 +106,15 @@ class QueueSchedule:
             self._attended_ms = self._shop.clock.now_ms()
         self._present = now
         if standing.leads != self.leads:
-            self._tell(standing)
+            self.leads = standing.leads
+            # of a queue with shards only its home: who leads the queue is one question with one answer
+            if self.keys.is_home:
+                self._tell(standing)
         if self._reign is not None and standing.forgets(self._reign):
             await self._shop.restore_schedules(self.keys.queue)
         self._reign = standing
 
     def _tell(self, standing: Standing) -> None:
-        self.leads = standing.leads
         detail = f"epoch {standing.epoch}, led by {standing.leader}"
         token, queue = self._shop.token, self.keys.queue
         self._shop.events.emit(WorkerEvent("promoted" if standing.leads else "demoted", token, queue, detail))
@@ -157,12 +159,17 @@ class QueueSchedule:
             return
         self._look_at = time.monotonic() + _LOOK_AFTER_S
         threshold = self._shop.settings.long_queue_threshold
-        if threshold and (waiting := await self._register.waiting()) >= threshold:
+        if threshold and self.keys.is_home and (waiting := await self._waiting()) >= threshold:
             event = WorkerEvent("long queue", self._shop.token, self.keys.queue, str(waiting))
             self._shop.events.emit(event)
         if time.monotonic() >= self._prune_at:
             self._prune_at = time.monotonic() + gone_s(self._shop)
             await self._register.prune()
+
+    async def _waiting(self) -> int:
+        """How many messages stand in the queue, in whichever shard."""
+        every = [keys for keys in self._shop.queues.values() if keys.logical == self.keys.queue]
+        return sum([await Register(self._shop.server, keys, gone_s=gone_s(self._shop)).waiting() for keys in every])
 
     @property
     def _grace_s(self) -> float:

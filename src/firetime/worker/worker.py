@@ -82,7 +82,7 @@ class Worker:
     @property
     def leads(self) -> list[str]:
         """The queues it leads now."""
-        return [queue for queue, schedule in self._scheduler.schedules.items() if schedule.leads]
+        return [queue for queue, each in self._scheduler.schedules.items() if each.leads and each.keys.is_home]
 
     @property
     def running(self) -> int:
@@ -102,7 +102,11 @@ class Worker:
             self._upkeep.append(self._keep(self._hear_cancels()))
             self._claims = [self._keep(self._intake.claim_all()), self._keep(self._intake.hear_bells())]
             self._renewal.start()
-        self._shop.events.emit(WorkerEvent("ready", self.token, ",".join(self._shop.queues)))
+        self._shop.events.emit(
+            WorkerEvent(
+                "ready", self.token, ",".join(dict.fromkeys(keys.logical for keys in self._shop.queues.values()))
+            )
+        )
 
     async def stop(self, within_s: float | None = None) -> None:
         """Stops so that it costs no task a retry or a crash.
@@ -269,7 +273,7 @@ class Worker:
         for keys in self._shop.queues.values():
             try:
                 led = await self._shop.server.run("leave", keys, {"token": self.token}, deadline_s=_LAST_WORDS_S)
-                if led:
+                if led and keys.is_home:
                     self._shop.events.emit(WorkerEvent("demoted", self.token, keys.queue, "it has resigned"))
             except QueueError as error:
                 said = "worker %s could not take its leave of %s: %s"

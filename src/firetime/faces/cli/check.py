@@ -18,6 +18,7 @@ from firetime.runner import TaskRunner
 from firetime.store.embedded import EmbeddedUnavailable
 from firetime.values.errors import FiretimeError
 from firetime.values.settings import Settings
+from firetime.values.shards import Shards
 from firetime.values.version import __version__
 
 
@@ -65,6 +66,7 @@ def check(
         _judge_server(findings, findings.server)
         found = queue or sorted({*own, *await runner.overview.queues()})
         findings.queues = [await runner.stats(name) for name in found]
+        _judge_shards(findings)
         if worker:
             await _judge_workers(runner, findings, queue or own or found, here=here)
 
@@ -90,6 +92,16 @@ def _judge_server(findings: Findings, server: ServerFacts) -> None:
         findings.warnings.append("appendonly is off: a restart of the server loses what came after its last snapshot")
 
 
+def _judge_shards(findings: Findings) -> None:
+    for each in findings.queues:
+        if each.shards and each.workers and each.unserved:
+            names = ", ".join(each.unserved)
+            findings.warnings.append(
+                f"messages wait in {names}, which no worker serves: some program has a larger queue_shards; "
+                "start the workers anew, and they will serve these too"
+            )
+
+
 async def _judge_workers(runner: TaskRunner, findings: Findings, queues: list[str], *, here: bool) -> None:
     gone_s = 3 * runner.settings.lease
     where = f" on {socket.gethostname()}" if here else ""
@@ -109,6 +121,7 @@ def _settings(runner: TaskRunner) -> list[dict[str, Any]]:
         "heartbeat": runner.settings.heartbeat_s,
         "sweep": runner.settings.sweep_s,
         "queues": runner.queues if runner.tasks else runner.settings.queues,
+        "queue_shards": runner.settings.queue_shards.counts,
     }
     return [
         {
@@ -159,9 +172,11 @@ def _print(runner: TaskRunner, findings: Findings) -> None:
         out.print("healthy", style="green")
 
 
-def _value(value: float | tuple[str, ...] | str) -> str:
+def _value(value: float | tuple[str, ...] | dict[str, int] | str) -> str:
     if isinstance(value, tuple):
         return ", ".join(value) or "(its tasks')"
+    if isinstance(value, dict):
+        return str(Shards(value))
     return f"{value:g} s" if isinstance(value, float) else str(value)
 
 

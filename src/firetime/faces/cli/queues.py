@@ -26,12 +26,21 @@ def register(app: typer.Typer) -> None:
 
 
 def queues(
-    queue: Queues = None, url: Url = None, prefix: Prefix = None, app: App = None, as_json: Json = False
+    shards: Annotated[bool, typer.Option("--shards", help="Also each shard of a queue that is spread.")] = False,
+    queue: Queues = None,
+    url: Url = None,
+    prefix: Prefix = None,
+    app: App = None,
+    as_json: Json = False,
 ) -> None:
-    """List the queues: lengths, workers, predicted wait, and who leads."""
+    """List the queues: lengths, workers, predicted wait, and who leads.
+
+    A queue that is spread over shards is one row, where $FIRETIME_QUEUE_SHARDS or --app tells of it.
+    """
 
     async def stats(runner: TaskRunner) -> list[QueueStats]:
-        return [await runner.stats(name) for name in await chosen(runner, queue)]
+        found = [await runner.stats(name) for name in await chosen(runner, queue)]
+        return [each for total in found for each in (total, *(await _each_shard(runner, total) if shards else ()))]
 
     found = ask(Reach(url, prefix, app).runner(), stats)
     if as_json:
@@ -40,6 +49,11 @@ def queues(
         console().print(queue_table(found))
     else:
         typer.echo("no queues yet")
+
+
+async def _each_shard(runner: TaskRunner, total: QueueStats) -> list[QueueStats]:
+    """A spread queue's shards; the first of its names, its home, is the name of the whole, and so has no row."""
+    return [await runner.stats(name) for name in total.shards[1:]]
 
 
 def pause(queue: Queue, url: Url = None, prefix: Prefix = None, app: App = None, as_json: Json = False) -> None:
@@ -91,7 +105,7 @@ def queue_table(found: list[QueueStats]) -> Table:
         coming = f", {_first(next_ms, each.server_ms)}" if next_ms is not None else ""
         since = f"{instant(each.leader_since_ms, each.server_ms)}, {away(each.leader_since_ms, each.server_ms)}"
         made.add_row(
-            two_lines(each.queue, "paused" if each.paused else ""),
+            two_lines(each.queue, _beside(each)),
             str(each.ready),
             str(each.running),
             two_lines(f"{each.delayed}{coming}", instant(next_ms, each.server_ms)),
@@ -99,9 +113,14 @@ def queue_table(found: list[QueueStats]) -> Table:
             str(each.workers),
             "" if each.predicted_wait_s is None else span(each.predicted_wait_s),
             two_lines(leader, f"since {since}") if each.leader else "nobody",
-            style="red" if each.dead or (each.ready and not each.workers) else None,
+            style="red" if each.dead or each.unserved or (each.ready and not each.workers) else None,
         )
     return made
+
+
+def _beside(each: QueueStats) -> str:
+    said = (f"{len(each.shards) - 1} shards" if each.shards else "", "paused" if each.paused else "")
+    return ", ".join(filter(None, said))
 
 
 def _first(fire_ms: int, now_ms: int) -> str:
