@@ -140,7 +140,7 @@ def checked_shards(name: str, value: object) -> Shards:
     for queue in counts:
         home, shard = _split(queue)
         if shard is not None and home in counts:
-            raise InvalidOption(name, value, f"no queue that is named like a shard of another, as {queue!r} is")
+            raise InvalidOption(name, given, f"no queue that is named like a shard of another, as {queue!r} is")
     return Shards(counts)
 
 
