@@ -115,6 +115,7 @@ def test_turn_by_turn_each_shard_gets_as_many(count: int) -> None:
 def test_a_shard_is_called_by_the_name_of_its_queue(count: int, shard: int) -> None:
     assert spread(count).logical(shard_name("default", shard)) == "default"
     assert spread(count).logical("default") == "default"
+    assert spread(count).queue_of().get(shard_name("default", shard)) == "default"
 
 
 @pytest.mark.parametrize("name", ["default:64", "default:01", "default:x", "default:", "mail:3", "other"])

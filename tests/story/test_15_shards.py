@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from firetime import CancelAnswer, Fixed, InvalidOption, QueueFull, Status, TaskAlreadyDispatched
+from firetime import CancelAnswer, Fixed, Handle, InvalidOption, QueueFull, Status, TaskAlreadyDispatched, TaskRunner
 from firetime import current_task as current
 from firetime.testing import VirtualClock
 from firetime.testing import drain as run_all
@@ -18,7 +18,6 @@ from tests.kit.waiting import until
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-    from firetime import TaskRunner
     from firetime.values.dead_letter import DeadLetter
     from tests.conftest import StartWorker
     from tests.kit.servers import ServerProcess
@@ -148,6 +147,22 @@ async def test_each_shard_may_hold_its_part_of_max_length(new_runner: NewRunner)
         await see.dispatch()
 
 
+def test_without_a_loop_it_is_the_same_queue(server: ServerProcess, prefix: str) -> None:
+    runner = TaskRunner(server.url, prefix=prefix, queue_shards={"default": 4})
+
+    @runner.task(unique_for="done")
+    def rebuild(shop: int) -> None: ...
+
+    handle = rebuild.dispatch_delayed_sync(600, 7)
+    sent = runner.dispatch_many_sync([rebuild.message(8), rebuild.message(7)])
+    assert [type(each) for each in sent] == [Handle, TaskAlreadyDispatched]
+    assert runner.handle(handle.task_id).status_sync() == Status.DELAYED
+    moved = rebuild.options(on_conflict="replace", delay=300).dispatch_sync(7)
+    assert moved == handle
+    assert runner.handle(handle.task_id).cancel_sync() == CancelAnswer.CANCELLED
+    runner.close()
+
+
 # ------------------------------------------------------------------------------------------------ found again by its id
 
 
@@ -271,6 +286,42 @@ async def test_the_stats_are_those_of_the_whole(runner: TaskRunner, drain: Drain
     assert stats.unserved == []
     assert [look.queue for look in await runner.overview.delayed("default")] == ["default"]
     assert runner.queues == ("default",)
+
+
+async def test_hooks_hear_of_the_queue_and_not_of_its_shards(new_runner: NewRunner) -> None:
+    runner = new_runner(queue_shards={"default": 4}, long_queue_threshold=8)
+    heard: list[tuple[str, int]] = []
+    promoted = []
+
+    @runner.on_long_queue
+    async def long(queue: str, waiting: int) -> None:
+        heard.append((queue, waiting))
+
+    @runner.on_promoted
+    async def leads(queue: str) -> None:
+        promoted.append(queue)
+
+    for _ in range(9):
+        await runner.dispatch("nobody-knows-this")
+    await runner.start(workers=False)
+    await until(lambda: heard, timeout=30)
+    assert heard[0] == ("default", 9)
+    assert promoted == ["default"]
+    assert runner.worker is not None
+    assert runner.worker.leads == ["default"]
+
+
+async def test_a_worker_may_serve_one_shard_by_its_name(new_runner: NewRunner, drain: Drain) -> None:
+    runner = new_runner(queue_shards={"default": 4}, queues=["default:2"])
+    seen = []
+
+    @runner.task
+    async def see() -> None:
+        seen.append(shard_in(current().id))
+
+    await runner.dispatch_many(see.message() for _ in range(8))
+    await drain(runner)
+    assert seen == [2, 2]
 
 
 async def test_the_future_is_listed_over_all_shards_by_fire_time(runner: TaskRunner) -> None:

@@ -69,6 +69,8 @@ class Desk:
     ) -> None:
         self.prefix = prefix
         self.shards = shards
+        self.queue_of = shards.queue_of()
+        """Name of a shard -> its queue: looked up for each handle, and therefore made beforehand."""
         self.house = house
         self.deadline_s = deadline_s
         self.portal = Portal(on_fork=self._begin_anew)

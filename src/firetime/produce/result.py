@@ -40,9 +40,9 @@ class Handle(Generic[R_co]):
     def __init__(
         self, desk: Desk, queue: str, task_id: str, decode: Callable[[bytes], Any] = msgspec.json.decode
     ) -> None:
-        self.queue = desk.shards.logical(queue)
+        self.queue = desk.queue_of.get(queue, queue)
         self.task_id = task_id
-        self._place = queue if queue != self.queue else None
+        self._place = None if self.queue == queue else queue
         """The one shard that it is in, once it is known."""
         self._desk = desk
         self._decode = decode

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -161,9 +163,17 @@ async def send_many(
     """Sends many messages in few calls: a handle or an error for each, in order."""
     own = _each_its_own(parcels)
     outcome: dict[int, Handle[Any] | FiretimeError] = {}
+
+    async def send_in_turn(batches: list[list[int]]) -> None:
+        for positions in batches:
+            answered = await _send_batch(desk, [own[position] for position in positions], task_of)
+            outcome.update(zip(positions, answered, strict=True))
+
+    by_queue: defaultdict[str, list[list[int]]] = defaultdict(list)
     for positions in _batches(own):
-        answered = await _send_batch(desk, [own[position] for position in positions], task_of)
-        outcome.update(zip(positions, answered, strict=True))
+        by_queue[own[positions[0]].queue].append(positions)
+    # in each queue one after the other, so that its order holds and no deadline runs while a batch waits for its turn
+    await asyncio.gather(*map(send_in_turn, by_queue.values()))
     return [outcome[position] for position in range(len(own))]
 
 

@@ -40,6 +40,10 @@ class Shards(msgspec.Struct, frozen=True):
         queue, shard = _split(name)
         return name if shard is None or queue not in self.counts else queue
 
+    def queue_of(self) -> dict[str, str]:
+        """The name of each shard that can be -> its queue."""
+        return {shard_name(queue, shard): queue for queue in self.counts for shard in range(MOST_SHARDS)}
+
     def spreads(self, queue: str) -> int:
         """Over how many shards dispatches to the queue go; 0: it is not spread."""
         count = self.counts.get(queue, 0)
