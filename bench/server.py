@@ -35,7 +35,7 @@ def valkey() -> Path:
 class Server:
     """A running server and what it says of itself."""
 
-    def __init__(self, binary: Path, folder: Path) -> None:
+    def __init__(self, binary: Path, folder: Path, *more: str) -> None:
         self.binary = binary
         self.port = _free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
@@ -50,6 +50,7 @@ class Server:
             "",
             "--appendonly",
             "no",
+            *more,
         ]
         self._log = (folder / "server.log").open("wb")
         self._process = subprocess.Popen(
@@ -91,6 +92,10 @@ class Server:
     def is_redis(self) -> bool:
         """Not Valkey."""
         return self.name.startswith("Redis")
+
+    def tell(self, *words: str | int) -> Any:
+        """The answer to one command."""
+        return self._redis.execute_command(*words)
 
     def empty(self) -> None:
         """Drops every key."""

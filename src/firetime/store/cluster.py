@@ -176,6 +176,8 @@ def slot_of(words: tuple[Argument, ...] | list[Argument]) -> int | None:
         key = words[3]
     elif command == "XREAD":
         key = words[words.index("STREAMS") + 1]
+    elif command == "XINFO":
+        key = words[2]
     elif command in _WITHOUT_KEY:
         return None
     else:
