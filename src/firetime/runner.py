@@ -12,6 +12,7 @@ from firetime.produce.dead import DeadLetters
 from firetime.produce.desk import Desk
 from firetime.produce.draft import House
 from firetime.produce.overview import Overview, QueueStats
+from firetime.produce.pause import pause, resume
 from firetime.produce.registry import Registry
 from firetime.produce.result import Handle
 from firetime.produce.spread import Spread
@@ -171,14 +172,11 @@ class TaskRunner(Registry):
 
     async def pause(self, queue: str = "default") -> None:
         """Lets no worker claim from the queue until ``resume``; what runs, runs on, and dispatches are accepted."""
-        server = await self.desk.server()
-        for keys in await self.desk.all_keys(queue):
-            await server.ask("SET", keys.paused, "1")
+        await pause(await self.desk.server(), await self.desk.all_keys(queue))
 
     async def resume(self, queue: str = "default") -> bool:
         """Opens a paused queue; returns whether it was paused."""
-        server = await self.desk.server()
-        return any([await server.run("resume", keys, {}) for keys in await self.desk.all_keys(queue)])
+        return await resume(await self.desk.server(), await self.desk.all_keys(queue))
 
     # --- working
 
@@ -228,7 +226,7 @@ class TaskRunner(Registry):
                 token=new_token(),
                 settings=self.settings,
                 server=server,
-                queues={keys.queue: keys for queue in self.queues for keys in await self.desk.all_keys(queue)},
+                queues=await self.desk.served(self.queues),
                 tasks=self.tasks,
                 codec=self.desk.house.codec,
                 events=self.events,

@@ -487,6 +487,41 @@ async def test_a_schedule_moves_to_the_shard_of_its_key(new_runner: NewRunner) -
     assert len(seen) == len(set(seen)) == 2
 
 
+async def test_a_schedule_in_a_former_shard_goes_on(new_runner: NewRunner) -> None:
+    old, new = new_runner(queue_shards={"default": 8}), new_runner(queue_shards={"default": 2})
+    seen = []
+    key = next(f"{number}" for number in range(1000) if shard_of(f"single:{number}", 8) >= 2)
+
+    for runner in (old, new):
+
+        @runner.task(name="single", unique_for="done", unique_key=lambda: key)
+        async def single() -> None:
+            seen.append(current().nominal_ms)
+
+    await old.schedules.add("weekly", "single", every=7 * 24 * 3600)
+    await VirtualClock(new).advance(days=22)
+    assert len(seen) == 3
+    assert [each.name for each in await new.schedules.list()] == ["weekly"]
+
+
+async def test_a_paused_queue_stays_paused_when_it_is_spread(new_runner: NewRunner, drain: Drain) -> None:
+    old, new = new_runner(), new_runner(queue_shards={"default": 4})
+    seen = []
+
+    @new.task
+    async def see(number: int) -> None:
+        seen.append(number)
+
+    await old.pause()
+    await new.dispatch_many(see.message(number) for number in range(8))
+    await drain(new)
+    assert seen == []
+    assert (await new.stats()).paused
+    await new.resume()
+    await drain(new)
+    assert sorted(seen) == list(range(8))
+
+
 # ---------------------------------------------------------------------------------------------------------- bad input
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from firetime.produce.blocking import Portal
 from firetime.produce.direct import Direct
 from firetime.produce.draft import House
+from firetime.produce.pause import keep_paused
 from firetime.produce.send import Answers, NumberedCalls, Outbox
 from firetime.produce.watch import EndedWatch
 from firetime.store.address import Address
@@ -119,6 +120,15 @@ class Desk:
         formerly = [self.keys(name) for name in self.shards.former_names(queue)]
         still = await how_many_in_use(await self.server(), formerly) if formerly else 0
         return [*map(self.keys, self.shards.names(queue)), *formerly[:still]]
+
+    async def served(self, queues: Iterable[str]) -> dict[str, QueueKeys]:
+        """What a worker of these queues serves, by name; new shards of a paused queue are closed as well."""
+        found: dict[str, QueueKeys] = {}
+        for queue in queues:
+            if len(places := await self.all_keys(queue)) > 1:
+                await keep_paused(await self.server(), places)
+            found |= {keys.queue: keys for keys in places}
+        return found
 
     def keys_for(self, queue: str, task_id: str) -> list[QueueKeys]:
         """The keys among which a message is that is known by its queue and id, the likeliest first."""

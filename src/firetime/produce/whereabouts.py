@@ -17,7 +17,7 @@ _IN_USE_MS = 24 * 3600 * 1000
 async def how_many_in_use(server: Server, formerly: Sequence[QueueKeys]) -> int:
     """How many of the shards beyond the present number still count: all up to the last one that is in use.
 
-    A shard is in use when it holds a message, or when one became ready in it within a day.
+    A shard is in use when it holds a message or a schedule, or when a message became ready in it within a day.
     """
     for number in range(len(formerly), 0, -1):
         if await _is_in_use(server, formerly[number - 1]):
@@ -26,9 +26,9 @@ async def how_many_in_use(server: Server, formerly: Sequence[QueueKeys]) -> int:
 
 
 async def _is_in_use(server: Server, keys: QueueKeys) -> bool:
-    if not await server.ask("EXISTS", keys.tasks, *keys.lanes.values()):
+    if not await server.ask("EXISTS", keys.tasks, keys.schedules, *keys.lanes.values()):
         return False
-    if await server.ask("EXISTS", keys.tasks):
+    if await server.ask("EXISTS", keys.tasks, keys.schedules):
         return True
     now_ms = await server.now_us() // 1000
     return any([now_ms - await _last_entry_ms(server, lane) < _IN_USE_MS for lane in keys.lanes.values()])
