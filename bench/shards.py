@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.server import Server, valkey
+from bench.server import Server, free_port, valkey
 from firetime import TaskRunner
 from firetime.testing import drain
 
@@ -60,14 +60,18 @@ async def _round(url: str, servers: list[Server], shards: int, count: int) -> li
 def _three(stack: ExitStack, folder: Path) -> list[Server]:
     """A cluster of primaries, each with a third of the slots."""
     servers: list[Server] = []
+    buses: list[int] = []
     for number in range(PRIMARIES):
         (own := folder / str(number)).mkdir()
-        servers.append(stack.enter_context(Server(valkey(), own, "--cluster-enabled", "yes")))
+        # the usual bus port, 10,000 above the other, may be no port at all
+        words = ("--cluster-enabled", "yes", "--cluster-port", str(bus := free_port()))
+        servers.append(stack.enter_context(Server(valkey(), own, *words)))
+        buses.append(bus)
     for number, server in enumerate(servers):
         first, last = (_SLOTS * each // PRIMARIES for each in (number, number + 1))
         server.tell("CLUSTER", "ADDSLOTSRANGE", first, last - 1)
         server.tell("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
-        servers[0].tell("CLUSTER", "MEET", "127.0.0.1", server.port)
+        servers[0].tell("CLUSTER", "MEET", "127.0.0.1", server.port, buses[number])
     give_up = time.monotonic() + _MEETING_S
     while not all("cluster_state:ok" in str(server.tell("CLUSTER", "INFO")) for server in servers):
         if time.monotonic() > give_up:
