@@ -19,14 +19,23 @@ async def how_many_in_use(server: Server, formerly: Sequence[QueueKeys]) -> int:
 
     A shard is in use when it holds a message or a schedule, or when a message became ready in it within a day.
     """
+    # mostly there is none: on one server one question tells so, on a cluster each has its own place
+    there: set[str] = set()
+    for group in server.sharing_a_read(formerly):
+        if await server.ask("EXISTS", *(key for keys in group for key in _signs(keys))):
+            there |= {keys.queue for keys in group}
     for number in range(len(formerly), 0, -1):
-        if await _is_in_use(server, formerly[number - 1]):
+        if formerly[number - 1].queue in there and await _is_in_use(server, formerly[number - 1]):
             return number
     return 0
 
 
+def _signs(keys: QueueKeys) -> tuple[str, ...]:
+    return keys.tasks, keys.schedules, *keys.lanes.values()
+
+
 async def _is_in_use(server: Server, keys: QueueKeys) -> bool:
-    if not await server.ask("EXISTS", keys.tasks, keys.schedules, *keys.lanes.values()):
+    if not await server.ask("EXISTS", *_signs(keys)):
         return False
     if await server.ask("EXISTS", keys.tasks, keys.schedules):
         return True
