@@ -11,9 +11,9 @@ from firetime.produce.draft import House
 from firetime.produce.pause import keep_paused
 from firetime.produce.send import Answers, NumberedCalls, Outbox
 from firetime.produce.watch import EndedWatch
+from firetime.produce.whereabouts import how_many_in_use
 from firetime.store.address import Address
 from firetime.store.clock import Shift
-from firetime.produce.whereabouts import how_many_in_use
 from firetime.store.connect import Server
 from firetime.store.keys import QueueKeys
 from firetime.values.message import Parcel
