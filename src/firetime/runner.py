@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
@@ -252,6 +253,8 @@ class TaskRunner(Registry):
         """
         from firetime.worker.signals import run_until_asked
 
+        # what is loaded by now stays: the garbage collector need not walk it again and again
+        gc.freeze()
         await run_until_asked(self, workers=workers, scheduler=scheduler, until_idle=until_idle)
 
     async def stop(self, within: Duration | None = None) -> None:
