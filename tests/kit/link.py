@@ -82,17 +82,24 @@ class Link:
 
     async def run(self, host: str, port: int) -> None:
         """Until both sides are closed."""
+        replies = await self._connect(host, port)
+        # made only now: a coroutine made before would never be awaited if the connecting were cancelled
         ways = [self._carry(self._reader, self._from_client)]
+        if replies is not None:
+            ways.append(self._carry(replies, self._from_server))
+        await asyncio.gather(*ways)
+
+    async def _connect(self, host: str, port: int) -> asyncio.StreamReader | None:
+        """What the server will say; None where nothing passes, or where it is down."""
         if self._faults.blackhole:
             self.lost_bytes = True
-        else:
-            try:
-                reader, self._server = await asyncio.open_connection(host, port, limit=CHUNK)
-            except OSError:  # the server is down: the client learns it by losing its connection
-                self._client.transport.abort()
-            else:
-                ways.append(self._carry(reader, self._from_server))
-        await asyncio.gather(*ways)
+            return None
+        try:
+            replies, self._server = await asyncio.open_connection(host, port, limit=CHUNK)
+        except OSError:  # the server is down: the client learns it by losing its connection
+            self._client.transport.abort()
+            return None
+        return replies
 
     @property
     def has_client(self) -> bool:

@@ -163,9 +163,10 @@ class FaultProxy:
 
     async def _close(self) -> None:
         await self._refuse()
-        for link in self._links:
-            link.close()
-        while self._links:
+        # a connection may have been accepted and not be served yet: it is a task here before it is a link
+        while asyncio.all_tasks() - {asyncio.current_task()}:
+            for link in self._links:
+                link.close()
             await asyncio.sleep(0)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
