@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import os
+import socket
 import subprocess
 import sys
 import textwrap
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -19,6 +23,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from tests.kit.clients import raw_client
 from tests.kit.frames import Frames, command
 from tests.kit.leaks import unexpected_keys
+from tests.kit.proxy import FaultProxy
 from tests.kit.servers import KINDS, ServerProcess, ServerUnusable, binary
 from tests.kit.waiting import until
 
@@ -28,7 +33,6 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
 
     from tests.conftest import StartServer, StartWorker
-    from tests.kit.proxy import FaultProxy
 
 ROOT = Path(__file__).parents[2]
 
@@ -241,6 +245,28 @@ async def test_who_connects_is_refused_until_the_door_is_open(proxy: FaultProxy,
             await late.ping()
         proxy.accept()
         assert await late.ping()
+
+
+async def test_who_connects_while_the_door_is_closed_is_cut_or_refused_and_not_forgotten(
+    valkey: ServerProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(20):
+        proxy = FaultProxy(valkey.url)
+        address = ("127.0.0.1", urlsplit(proxy.url).port)
+        clients = [socket.create_connection(address, timeout=10) for _ in range(8)]
+        proxy.refuse()
+        proxy.cut()
+        for client in clients:
+            with client, contextlib.suppress(ConnectionError):
+                assert client.recv(1) == b""
+        proxy.accept()
+        late = [socket.create_connection(address, timeout=10) for _ in range(8)]
+        proxy.close()
+        for client in late:
+            with client, contextlib.suppress(ConnectionError):
+                assert client.recv(1) == b""
+    gc.collect()  # what was forgotten makes itself heard as a warning, which is an error
+    assert caplog.text == ""
 
 
 async def test_in_a_blackhole_nothing_arrives_and_nobody_is_told(proxy: FaultProxy, through: Redis, raw: Redis) -> None:

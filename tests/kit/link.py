@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -66,11 +67,11 @@ class _Owed:
 class Link:
     """Both directions of one connection. The way to the server stands as long as a held request needs it."""
 
-    def __init__(self, faults: Faults, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+    def __init__(self, faults: Faults, accepted: socket.socket) -> None:
         self.lost_bytes = False
         self._faults = faults
-        self._reader = reader
-        self._client = client
+        self._accepted = accepted
+        self._client: asyncio.StreamWriter | None = None
         self._server: asyncio.StreamWriter | None = None
         self._requests, self._replies = Frames(), Frames()
         self._owed: deque[_Owed] = deque()
@@ -78,16 +79,26 @@ class Link:
         self._behind: deque[bytes] = deque()
         self._doomed = False  # one of its replies was swallowed
         self._uncountable = False  # it has subscribed: one request, many replies
-        self._task = asyncio.current_task()
+        self._task: asyncio.Task[None] | None = None
 
-    async def run(self, host: str, port: int) -> None:
-        """Until both sides are closed."""
+    def start(self, host: str, port: int) -> asyncio.Task[None]:
+        """Carries until both sides are closed."""
+        self._task = asyncio.get_running_loop().create_task(self._run(host, port))
+        self._task.add_done_callback(self._ended)
+        return self._task
+
+    async def _run(self, host: str, port: int) -> None:
+        requests, self._client = await asyncio.open_connection(sock=self._accepted, limit=CHUNK)
         replies = await self._connect(host, port)
         # made only now: a coroutine made before would never be awaited if the connecting were cancelled
-        ways = [self._carry(self._reader, self._from_client)]
+        ways = [self._carry(requests, self._from_client)]
         if replies is not None:
             ways.append(self._carry(replies, self._from_server))
         await asyncio.gather(*ways)
+
+    def _ended(self, _: asyncio.Task[None]) -> None:
+        if self._client is None:  # cancelled before it had begun
+            self._accepted.close()
 
     async def _connect(self, host: str, port: int) -> asyncio.StreamReader | None:
         """What the server will say; None where nothing passes, or where it is down."""
@@ -97,16 +108,18 @@ class Link:
         try:
             replies, self._server = await asyncio.open_connection(host, port, limit=CHUNK)
         except OSError:  # the server is down: the client learns it by losing its connection
-            self._client.transport.abort()
+            self._abort_client()
             return None
         return replies
 
     @property
     def has_client(self) -> bool:
-        return not self._client.is_closing()
+        return self._client is None or not self._client.is_closing()
 
     def cut(self) -> None:
-        self._client.transport.abort()
+        if self._client is None:
+            self.close()
+        self._abort_client()
         if self._server is not None and not self._needs_server():
             self._server.transport.abort()
 
@@ -116,6 +129,14 @@ class Link:
                 side.transport.abort()
         if self._task is not None:
             self._task.cancel()
+
+    def _abort_client(self) -> None:
+        if self._client is not None:
+            self._client.transport.abort()
+
+    def _close_client(self) -> None:
+        if self._client is not None:
+            self._client.close()
 
     def let_go(self, hold: Hold) -> None:
         if self._server is None or self._server.is_closing():
@@ -153,7 +174,7 @@ class Link:
 
     def _from_client(self, data: bytes) -> None:
         if not data:
-            self._client.close()
+            self._close_client()
             self._close_server_unless_needed()
         elif self._faults.blackhole:
             self.lost_bytes = True
@@ -188,7 +209,7 @@ class Link:
             for owed in self._owed:
                 if owed.hold is not None:
                     owed.hold.reply.set_exception(ConnectionResetError("the server went away before it replied"))
-            self._client.close()
+            self._close_client()
         if not data and self._server is not None:
             self._server.close()
 
@@ -197,7 +218,7 @@ class Link:
         if owed is not None and owed.hold is not None:
             owed.hold.reply.set_result(reply)
         if owed is None or not owed.swallow:
-            if self.has_client:
+            if self._client is not None and self.has_client:
                 self._client.write(reply)
         elif not any(other.swallow for other in self._owed):
             self.cut()

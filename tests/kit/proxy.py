@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
-from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import urlsplit
 
-from tests.kit.link import CHUNK, Faults, Hold, Link
+from tests.kit.link import Faults, Hold, Link
 from tests.kit.ports import free_port
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class FaultProxy:
         self.url = target._replace(netloc=f"{login}{at}127.0.0.1:{self._port}").geturl()
         self._faults = Faults()
         self._links: set[Link] = set()
-        self._listener: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="kit-proxy", daemon=True)
         self._thread.start()
@@ -129,20 +130,45 @@ class FaultProxy:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_CALL_S)
 
     async def _count(self) -> int:
+        self._welcome()
         return sum(link.has_client for link in self._links)
 
     async def _cut(self) -> None:
-        for link in self._links:
+        self._welcome()
+        for link in tuple(self._links):
             link.cut()
 
     async def _refuse(self) -> None:
         if self._listener is not None:
+            self._welcome()
+            self._loop.remove_reader(self._listener)
             self._listener.close()
             self._listener = None
 
     async def _accept(self) -> None:
         if self._listener is None:
-            self._listener = await asyncio.start_server(self._serve, "127.0.0.1", self._port, limit=CHUNK)
+            self._listener = socket.create_server(("127.0.0.1", self._port), backlog=100)
+            self._listener.setblocking(False)
+            self._loop.add_reader(self._listener, self._welcome)
+
+    def _welcome(self) -> None:
+        """Whoever has connected by now is a link from now on, and none is overlooked.
+
+        Not asyncio's own server: it accepts a connection, makes it known two turns of the loop later, and forgets it without
+        closing it when it is closed itself in between.
+        """
+        while self._listener is not None:
+            try:
+                accepted, _ = self._listener.accept()
+            except OSError:  # nobody else, or it has gone away again
+                return
+            accepted.setblocking(False)
+            link = Link(self._faults, accepted)
+            self._links.add(link)
+            link.start(*self._target).add_done_callback(partial(self._gone, link))
+
+    def _gone(self, link: Link, _: object) -> None:
+        self._links.discard(link)
 
     async def _set(self, **faults: float | str | None) -> None:
         for name, value in faults.items():
@@ -154,7 +180,7 @@ class FaultProxy:
         return hold
 
     async def _heal(self) -> None:
-        for link in self._links:
+        for link in tuple(self._links):
             if link.lost_bytes:
                 link.cut()
         self._faults.delay_s, self._faults.blackhole, self._faults.swallow = 0, False, 0
@@ -163,17 +189,7 @@ class FaultProxy:
 
     async def _close(self) -> None:
         await self._refuse()
-        # a connection may have been accepted and not be served yet: it is a task here before it is a link
-        while asyncio.all_tasks() - {asyncio.current_task()}:
-            for link in self._links:
+        while self._links:
+            for link in tuple(self._links):
                 link.close()
             await asyncio.sleep(0)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        link = Link(self._faults, reader, writer)
-        self._links.add(link)
-        try:
-            with suppress(asyncio.CancelledError):  # by close(); asyncio would log it as an error of this callback
-                await link.run(*self._target)
-        finally:
-            self._links.discard(link)
