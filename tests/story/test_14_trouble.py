@@ -10,6 +10,7 @@ import pytest
 
 from firetime import BrokerUnavailable, QueueError, Status
 from firetime.values.events import Trouble
+from firetime.worker import intake
 from tests.kit.waiting import until
 
 if TYPE_CHECKING:
@@ -110,3 +111,27 @@ async def test_trouble_is_one_line_in_the_log_when_it_begins_and_one_when_it_is_
     proxy.heal()
     await until(lambda: "reconnected" in caplog.text)
     assert caplog.text.count("disconnected") == 1
+
+
+async def test_a_worker_with_nothing_to_do_is_well_again_as_soon_as_the_server_is_back(
+    start_proxy: Callable[[str], FaultProxy], new_runner: NewRunner, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # nobody rings the bell here: whoever waits for the end of a read that blocks waits in vain
+    monkeypatch.setattr(intake, "_BELL_S", 60)
+    monkeypatch.setattr(intake, "_BELL_DEADLINE_S", 65)
+    proxy = start_proxy(url)
+    runner = new_runner(proxy.url)
+    await runner.start()
+    await until(lambda: runner.worker is not None and runner.worker.healthy and runner.worker.leads)
+    kinds: set[str | None] = set()
+
+    @runner.on_error
+    def hear(error: Exception) -> None:
+        kinds.add(getattr(error, "kind", None))
+
+    proxy.refuse()
+    proxy.cut()
+    # long enough that all who ask now and then have noticed
+    await until(lambda: {"fetch", "election"} <= kinds, timeout=20)
+    proxy.heal()
+    await until(lambda: runner.worker is not None and runner.worker.healthy, timeout=30)

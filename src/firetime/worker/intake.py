@@ -18,6 +18,7 @@ _BELL_S = 5
 """How long the server holds a blocking read before it says that nothing came; the client's deadline is later."""
 
 _BELL_DEADLINE_S = _BELL_S + 5.0
+_AT_ONCE_S = "0.001"
 
 
 class _Source:
@@ -158,6 +159,7 @@ class Intake:
         patience = Patience(self._health, f"bell of {', '.join(source.keys.queue for source in sources)}")
         bells = [source.keys.bell for source in sources]
         line = self._shop.server.line(bells[0])
+        wait_s: int | str = _BELL_S
         try:
             while self.open:
                 if not self._listens(sources):
@@ -166,8 +168,11 @@ class Intake:
                     await self._stir.wait()
                     continue
                 try:
-                    heard = await line.ask("BLPOP", *bells, _BELL_S, deadline_s=_BELL_DEADLINE_S)
+                    heard = await line.ask("BLPOP", *bells, wait_s, deadline_s=_BELL_DEADLINE_S)
+                    wait_s = _BELL_S
                 except QueueError as error:
+                    # as with the news of schedules: the next answer comes at once, and the worker is well again
+                    wait_s = _AT_ONCE_S
                     error.kind = "fetch"
                     await patience.endure(error)
                     continue
