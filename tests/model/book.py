@@ -41,7 +41,9 @@ class Mail:
     crashes: int = 0
     failures: int = 0
     seen: int = 0
-    """Deliveries in its life: the fence of user code."""
+    """Deliveries in its life."""
+    fence: int = 0
+    """The newest that user code was shown."""
     asked: bool = False
     """Somebody asked to cancel it while it ran."""
 

@@ -89,7 +89,6 @@ class AnyOrder(RuleBasedStateMachine):
         self.numbers = 0
         self.calls: dict[str, list[tuple[int, list[Sent], list[Answer]]]] = {}
         self.records = 0
-        self.fences: dict[str, int] = {}
         self._loop = loop
         self._set_clock()
 
@@ -195,8 +194,8 @@ class AnyOrder(RuleBasedStateMachine):
         assert mail.fire_ms is None or mail.fire_ms <= self.book.now_ms, "given early"
         fence = self.book.counters(kept, mail)[1]
         if not lost:
-            assert fence > self.fences.get(mail.id, 0), "the fence that user code sees must grow"
-            self.fences[mail.id] = fence
+            assert fence > mail.fence, "the fence that user code sees must grow"
+            mail.fence = fence
         self.handed = [*self.handed, Handed(consumer, one, not lost)][-KEPT:]
 
     def _check_the_gate(self, *, left: bool) -> None:
@@ -304,7 +303,7 @@ class AnyOrder(RuleBasedStateMachine):
         for mail, _ in held:
             self.book.release(mail, fire_ms or None, started=started)
             # what was not started did not see its fence, which may come again
-            self.fences[mail.id] = min(self.fences.get(mail.id, 0), mail.seen)
+            mail.fence = min(mail.fence, mail.seen)
         told = self.run(self.q.release(*batch, started=started, fire_ms=fire_ms, letter=letter, consumer=consumer))
         assert told == refused
 
