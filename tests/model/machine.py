@@ -290,7 +290,7 @@ class AnyOrder(RuleBasedStateMachine):
             state = state_after(one, failed=True)
             assert self.run(self.q.bury(one, state=state, key=terms.key, letter=letter, consumer=consumer)) == refused
 
-    @action(3, when=lambda self: self.handed, holds=settled, index=indexes, others=few, started=st.booleans())
+    @action(4, when=lambda self: self.handed, holds=settled, index=indexes, others=few, started=st.booleans())
     def release(self, holds: str, index: int, others: list[int], started: bool) -> None:
         consumer, letter, batch = self._batch(holds, index, others)
         for one in batch[:1]:
@@ -301,14 +301,12 @@ class AnyOrder(RuleBasedStateMachine):
         fire_ms = batch[0].fire_ms or 0
         held, refused = self._sorted_out(consumer, batch)
         for mail, _ in held:
-            self.book.release(mail, fire_ms or None, started=started)
-            # what was not started did not see its fence, which may come again
-            mail.fence = min(mail.fence, mail.seen)
+            self._give_back(mail, fire_ms or None, started=started)
         told = self.run(self.q.release(*batch, started=started, fire_ms=fire_ms, letter=letter, consumer=consumer))
         assert told == refused
 
-    @action(2, consumer=consumers, forgets=st.booleans())
-    def renew(self, consumer: str, forgets: bool) -> None:
+    @action(3, consumer=consumers, forgets=st.booleans(), gives_back=st.booleans())
+    def renew(self, consumer: str, forgets: bool, gives_back: bool) -> None:
         """With what the worker believes to run; what it does not know of, and is old, comes back as unknown."""
         mine = [each for each in self.handed if each.consumer == consumer]
         known = {each.one.place: each.one for each in mine if each.known and not forgets}
@@ -332,6 +330,14 @@ class AnyOrder(RuleBasedStateMachine):
         for key, id, hold_ms in unique:
             if self.book.unique.get(key, ("", 0))[0] == id:
                 self.book.hold(key, id, self.book.now_ms, hold_ms)
+        for one in told.unknown if gives_back else ():
+            self._give_back(old[one.place], None, started=False)
+            assert self.run(self.q.release(one, letter=one.letter, consumer=consumer)) == []
+
+    def _give_back(self, mail: Mail, fire_ms: int | None, *, started: bool) -> None:
+        self.book.release(mail, fire_ms, started=started)
+        # what was not started did not see its fence, which may come again
+        mail.fence = min(mail.fence, mail.seen)
 
     # ------------------------------------------------------------------------------------------------------- control
 
