@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 from firetime.produce.dead import DeadLetters
 from firetime.produce.desk import Desk
 from firetime.produce.draft import House
+from firetime.produce.group import Groups
 from firetime.produce.overview import Overview, QueueStats
 from firetime.produce.pause import pause, resume
-from firetime.produce.registry import Registry
 from firetime.produce.result import Handle
 from firetime.produce.spread import Spread
 from firetime.produce.task import Dispatcher, send_many
@@ -45,7 +45,7 @@ EMBEDDED_FOLDER = ".firetime"
 """Where the embedded server lives, below the working folder, when no URL is given."""
 
 
-class TaskRunner(Registry):
+class TaskRunner(Groups):
     """Tasks, and the server they travel over.
 
     ``url``: ``redis://``, ``rediss://`` (TLS), ``valkey://`` or ``unix://``; without one ``$FIRETIME_URL``, else

@@ -96,7 +96,7 @@ class Desk:
         if found is None:
             self._forget_closed_loops()
             server = await self._connect()
-            found = Counter(server, self.keys, deadline_s=self.deadline_s, max_length=self._room)
+            found = Counter(server, self.keys, deadline_s=self.deadline_s, max_length=self.room)
             # somebody else of this loop may have been quicker
             found = self._counters.setdefault(loop, found)
         return found
@@ -134,7 +134,8 @@ class Desk:
         """The keys among which a message is that is known by its queue and id, the likeliest first."""
         return [self.keys(name) for name in self.shards.names_for(queue, task_id)]
 
-    def _room(self, queue: str) -> int:
+    def room(self, queue: str) -> int:
+        """How many messages may wait in a queue, or in one shard; 0: no limit."""
         return self.shards.share(queue, self._max_length)
 
     async def send(self, queue: str, parcels: Sequence[Parcel]) -> Answers:

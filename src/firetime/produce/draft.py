@@ -61,10 +61,7 @@ def draft(
         timeout_s=options.timeout_s,
         headers=options.headers or _NO_HEADERS,
     )
-    record = house.codec.encode(message)
-    if len(record) > house.max_payload:
-        reason = f"its message has {len(record)} bytes, more than max_payload={house.max_payload}"
-        raise InvalidTaskPayload(name, reason)
+    record = record_of(message, house)
     queue, task_id = options.queue or defaults.queue, options.task_id or new_id()
     if house.spread is not None:
         explicit = options.task_id is not None
@@ -79,6 +76,15 @@ def draft(
         at_ms=options.at_ms,
         on_conflict=options.on_conflict or defaults.on_conflict,
     )
+
+
+def record_of(message: Message, house: House) -> bytes:
+    """The message as it is kept. Raises ``InvalidTaskPayload`` for one that is too large."""
+    record = house.codec.encode(message)
+    if len(record) > house.max_payload:
+        reason = f"its message has {len(record)} bytes, more than max_payload={house.max_payload}"
+        raise InvalidTaskPayload(message.task, reason)
+    return record
 
 
 def _unique_key(
