@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from firetime.produce.desk import Desk
@@ -15,7 +16,7 @@ from firetime.produce.task import batches, handle_for
 from firetime.store.keys import QueueKeys
 from firetime.store.scripts import Argument
 from firetime.values.durations import Duration, seconds
-from firetime.values.errors import BrokerRefused, FiretimeError, QueueFull, TaskAlreadyDispatched
+from firetime.values.errors import BrokerRefused, BrokerUnavailable, FiretimeError, QueueFull, TaskAlreadyDispatched
 from firetime.values.message import Parcel
 
 GROUP_TTL_S = 7 * 24 * 3600.0
@@ -110,7 +111,8 @@ async def _send(desk: Desk, group: Gathered, ttl_ms: int) -> None:
         try:
             await _send_batch(desk, group, batch, arguments)
         except (QueueFull, TaskAlreadyDispatched):
-            if number > 1:
+            # should that fail, the group's ttl gives it up: without its last call nothing follows it
+            with suppress(BrokerUnavailable):
                 await (await desk.server()).ask("DEL", desk.keys(group.queue).group(group.group_id))
             raise
 
