@@ -84,7 +84,10 @@ class Desk:
         self._counters: dict[asyncio.AbstractEventLoop, Counter] = {}
 
     def _begin_anew(self) -> None:
-        # neither sockets nor numbers are shared with the parent of a fork
+        # neither sockets nor numbers are shared with the parent of a fork; what is forgotten here is no longer among the
+        # servers that are severed after one, and which of the two comes first depends on what was imported first
+        for counter in self._counters.values():
+            counter.server.sever()
         self._counters = {}
         if self.direct is not None:
             self.direct.begin_anew()
