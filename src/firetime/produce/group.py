@@ -76,8 +76,9 @@ class Groups(Registry):
         (seconds or a timedelta since it was sent, default 7 days). Without members the callback is sent at once.
 
         All go to one queue, and in it to one shard, or none does: ``InvalidOption``, ``InvalidTaskPayload``,
-        ``TaskAlreadyDispatched``, ``QueueFull``, ``BrokerUnavailable``. More than 500 members, or 1 MiB, go in several
-        calls: where a later one is refused, those of the earlier ones run, and the group is given up.
+        ``TaskAlreadyDispatched`` (whatever ``on_conflict`` says), ``QueueFull``, ``BrokerUnavailable``. More than 500
+        members, or 1 MiB, go in several calls: where a later one is refused, those of the earlier ones run, and the
+        group is given up.
         """
         ttl_s = seconds("ttl", ttl, least=1.0)
         group = gather(members, then, house=self.desk.house, shards=self.desk.shards)
