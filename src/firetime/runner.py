@@ -19,6 +19,7 @@ from firetime.store.address import Address
 from firetime.store.clock import Shift
 from firetime.store.connect import Server, read_clock
 from firetime.store.places import Home, connect
+from firetime.values.access import Access
 from firetime.values.codec import Codec, Guarded, JsonCodec
 from firetime.values.definition import Definition
 from firetime.values.durations import Duration, seconds
@@ -59,7 +60,7 @@ class TaskRunner(Registry):
         self.events.subscribe(log_event, every_task=False)
         self.clock_shift = Shift()
         """Moved by ``firetime.testing`` only."""
-        self._address = Address(given) if given is not None else None
+        self._address = self._checked_address(given)
         self._home = Home(Path(EMBEDDED_FOLDER))
         self._hooks = Hooks()
         self._failure_handlers: list[FailureHandler] = []
@@ -302,6 +303,14 @@ class TaskRunner(Registry):
     def address(self) -> str:
         """Where the server is, without its password."""
         return str(self._address) if self._address is not None else f"embedded, in {self._home.folder}"
+
+    def _checked_address(self, url: str | None) -> Address | None:
+        if url is not None:
+            return Address(url, self.settings.access)
+        for name in Access.__struct_fields__:
+            if (value := getattr(self.settings, name)) is not None:
+                raise InvalidOption(name, value, "a url with it: the embedded server lets in its own user only")
+        return None
 
     async def _connect(self) -> Server:
         if self._address is None:
