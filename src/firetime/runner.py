@@ -20,7 +20,7 @@ from firetime.store.clock import Shift
 from firetime.store.connect import Server, read_clock
 from firetime.store.places import Home, connect
 from firetime.values.access import Access
-from firetime.values.codec import Codec, Guarded, JsonCodec
+from firetime.values.codec import Codec, Guarded
 from firetime.values.definition import Definition
 from firetime.values.durations import Duration, seconds
 from firetime.values.errors import FiretimeError, InvalidOption, RunnerAlreadyStarted
@@ -28,6 +28,7 @@ from firetime.values.events import Events
 from firetime.values.ids import checked_name, new_token
 from firetime.values.message import Parcel
 from firetime.values.options import dispatch_options
+from firetime.values.seal import chosen_codec
 from firetime.values.settings import Settings, chosen_url, reconfigured, resolve
 from firetime.worker.hooks import Hooks, log_event, troubles, wants_every_task
 
@@ -69,7 +70,7 @@ class TaskRunner(Registry):
         self._starting: asyncio.Future[None] | None = None
         """Done when the start under way has ended, well or not."""
         house = House(
-            codec=Guarded(codec or JsonCodec()),
+            codec=Guarded(chosen_codec(codec, self.settings), self.settings.prefix),
             max_payload=self.settings.max_payload,
             remember_s=self.settings.remember_ids,
             min_delay_s=self.settings.min_delay,

@@ -13,7 +13,6 @@ from firetime.store.keys import QueueKeys
 from firetime.values.dead_letter import DeadLetter, dead_letter
 from firetime.values.errors import MessageNotFound, TaskAlreadyDispatched
 from firetime.values.ids import as_text
-from firetime.values.state import read_state
 
 _PAGE = 100
 
@@ -90,7 +89,7 @@ class DeadLetters:
         records = await server.ask("HMGET", self._keys.tasks, *ids)
         rest: list[str | bytes | int] = []
         for task_id, record in zip(ids, records, strict=True):
-            message = read_message(record, self._desk.house.codec)
+            message = read_message(record, self._desk.house.codec, self._keys.queue, as_text(task_id))
             lane = message.lane if message is not None else "n"
             unique = (message.unique_key or "", message.unique_ms) if message is not None else ("", 0)
             rest += [task_id, lane, *unique]
@@ -121,12 +120,13 @@ class DeadLetters:
         ]
 
     def _letter(self, task_id: bytes, died: bytes, record: bytes | None, state: bytes | None) -> DeadLetter:
+        name, codec = as_text(task_id), self._desk.house.codec
         return dead_letter(
-            task_id=as_text(task_id),
+            task_id=name,
             queue=self._keys.queue,
-            message=read_message(record, self._desk.house.codec),
+            message=read_message(record, codec, self._keys.queue, name),
             raw=record or b"",
-            state=read_state(state),
+            state=codec.read_state(state, self._keys.queue, name),
             died_ms=int(float(died)),
         )
 

@@ -21,6 +21,7 @@ from firetime.values.errors import (
     TaskCancelled,
     TaskCrashed,
     TaskExecutionError,
+    UntrustedMessage,
 )
 from firetime.values.state import newest
 from firetime.values.states import CancelAnswer, RescheduleAnswer, Status
@@ -158,6 +159,8 @@ class Handle(Generic[R_co]):
 
     def _value(self, found: Look) -> R_co:
         match found.status:
+            case Status.DONE if found.value_problem:
+                raise UntrustedMessage("", f"the result of {self.task_id!r}: {found.value_problem}", raw=found.value)
             case Status.DONE if found.value is not None:
                 return cast(R_co, self._decoded(found.value))
             case Status.DEAD:

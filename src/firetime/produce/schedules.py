@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from firetime.produce.desk import Desk
-from firetime.produce.draft import draft
+from firetime.produce.draft import bound_to, draft
 from firetime.produce.result import Handle
 from firetime.produce.task import Task, handle_for
 from firetime.values.definition import Definition
@@ -119,7 +119,8 @@ class Schedules:
     ) -> Declared:
         """A checked schedule, not yet written."""
         parcel = draft(task, args, kwargs, PLAIN, self._desk.house)
-        return Declared(parcel.queue, schedule(name, parcel.record, **when))
+        record = self._desk.house.codec.encode(parcel.message, parcel.queue, name, "schedule")
+        return Declared(parcel.queue, schedule(name, record, **when))
 
     async def put(self, declared: Declared, *, only_missing: bool = False) -> str:
         """Writes it unless it is there already; another definition of the name is replaced, a pause kept.
@@ -163,14 +164,15 @@ class Schedules:
         Raises ``MessageNotFound``, and what any dispatch of the task raises.
         """
         made = read_kept(name, await self._existing(name, queue)).schedule
-        message = self._desk.house.codec.decode(made.record)
+        codec, task_id = self._desk.house.codec, f"{name}@{new_id()}"
+        message = codec.decode(made.record, queue, name, "schedule")
         task = self._tasks.get(message.task, message.task)
         on_conflict = "raise" if isinstance(task, str) else task.options.on_conflict
         parcel = Parcel(
             queue=queue,
-            task_id=f"{name}@{new_id()}",
+            task_id=task_id,
             message=message,
-            record=made.record,
+            record=codec.encode(message, queue, bound_to(message, task_id, on_conflict)),
             on_conflict=on_conflict,
         )
         answers = await self._desk.send(queue, (parcel,))
@@ -189,7 +191,7 @@ class Schedules:
         last_id = None if last is None else last.decode()
         try:
             kept = read_kept(name, stored)
-            message = self._desk.house.codec.decode(kept.schedule.record)
+            message = self._desk.house.codec.decode(kept.schedule.record, queue, name, "schedule")
         except (InvalidOption, InvalidTaskPayload) as error:
             return ScheduleInfo(name=name, queue=queue, next_ms=next_ms, last_id=last_id, problem=str(error))
         made = kept.schedule
@@ -211,6 +213,7 @@ class Schedules:
         )
 
     async def _write(self, made: Schedule, queue: str, stored: bytes | None) -> str:
+        made = self._sealed_as_kept(made, queue, stored)
         next_ms = first_slot(made, await self._now_ms())
         arguments: dict[str, str | bytes | int] = {
             "name": made.name,
@@ -222,6 +225,18 @@ class Schedules:
         }
         said: bytes = await (await self._desk.server()).run("schedule_put", self._desk.keys(queue), arguments)
         return said.decode()
+
+    def _sealed_as_kept(self, made: Schedule, queue: str, stored: bytes | None) -> Schedule:
+        """The record as it is kept where both say the same: encrypted anew it would look like another definition."""
+        codec = self._desk.house.codec
+        try:
+            kept = read_kept(made.name, stored or b"").schedule.record
+            if codec.is_kept_as_well_as(kept):
+                messages = [codec.decode(record, queue, made.name, "schedule") for record in (kept, made.record)]
+                return msgspec.structs.replace(made, record=kept) if messages[0] == messages[1] else made
+        except (InvalidOption, InvalidTaskPayload):
+            pass
+        return made
 
     async def _set_pause(self, name: str, queue: str, stored: bytes, *, next_ms: int | None) -> bool:
         """False where another definition has been written meanwhile. Without a next slot it is paused."""

@@ -9,9 +9,10 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import msgspec
 
 from firetime.produce.desk import Desk
-from firetime.produce.draft import draft
+from firetime.produce.draft import bound_to, draft
 from firetime.produce.result import Handle
 from firetime.produce.send import MOST_BYTES, MOST_MESSAGES, Refusal
+from firetime.values.codec import Guarded
 from firetime.values.definition import Definition
 from firetime.values.durations import Duration, delay_s, epoch_ms
 from firetime.values.errors import FiretimeError, QueueFull, TaskAlreadyDispatched
@@ -153,7 +154,7 @@ async def send_many(
     desk: Desk, parcels: list[Parcel], task_of: Callable[[Parcel], Definition | str]
 ) -> list[Handle[Any] | FiretimeError]:
     """Sends many messages in few calls: a handle or an error for each, in order."""
-    own = _each_its_own(parcels)
+    own = _each_its_own(parcels, desk.house.codec)
     outcome: dict[int, Handle[Any] | FiretimeError] = {}
     for positions in _batches(own):
         answered = await _send_batch(desk, [own[position] for position in positions], task_of)
@@ -161,15 +162,21 @@ async def send_many(
     return [outcome[position] for position in range(len(own))]
 
 
-def _each_its_own(parcels: list[Parcel]) -> list[Parcel]:
+def _each_its_own(parcels: list[Parcel], codec: Guarded) -> list[Parcel]:
     """One message given twice is two runs: the second gets an id of its own, unless the id was asked for."""
     seen: set[str] = set()
     own: list[Parcel] = []
     for parcel in parcels:
         again = parcel.task_id in seen and not parcel.explicit_id
-        own.append(msgspec.structs.replace(parcel, task_id=new_id()) if again else parcel)
+        own.append(_again(parcel, codec) if again else parcel)
         seen.add(parcel.task_id)
     return own
+
+
+def _again(parcel: Parcel, codec: Guarded) -> Parcel:
+    task_id, message = new_id(), parcel.message
+    record = codec.encode(message, parcel.queue, bound_to(message, task_id, parcel.on_conflict))
+    return msgspec.structs.replace(parcel, task_id=task_id, record=record)
 
 
 async def _send_batch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Literal
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -93,6 +94,7 @@ class Address:
         return (
             options
             | self._tls
+            | _unnamed(client)
             | {
                 "username": user,
                 "password": password,
@@ -143,6 +145,12 @@ class Address:
 
 def _parsed(client: Any, url: str) -> dict[str, Any]:
     return dict(client.parse_url(url))
+
+
+def _unnamed(client: Any) -> dict[str, Any]:
+    """The client does not tell its own name: CLIENT SETINFO takes two commands, and a right that nobody needs."""
+    known = inspect.signature(client.AbstractConnection.__init__).parameters
+    return {"driver_info": None} if "driver_info" in known else {"lib_name": None, "lib_version": None}
 
 
 def _taken_apart(url: str) -> _Parts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from firetime.values.errors import InvalidTaskPayload
 from firetime.values.states import LANES, Priority
 
 
@@ -90,6 +91,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     raw: bytes = b""
     problem: str = ""
     """``malformed`` or ``record lost`` when there is no message."""
+    error: InvalidTaskPayload | None = None
+    """What the codec said of a malformed one."""
     state: State
     fire_ms: int
     """Its fire-time in ms on the server's clock; 0 for what was ready at once."""

@@ -47,11 +47,13 @@ class Settings:
 
     prefix: str = _about("firetime", "what every key begins with", checked_name)
     username: str | None = _about(None, "the user to log in as, where the URL names none", checked_word)
-    password: Secret | None = _about(None, "the password, where the URL has none", checked_secret)  # noqa: RUF009 - a field
+    password: Secret | None = _about(None, "the password, where the URL has none", checked_secret)  # noqa: RUF009
     tls_ca: str | None = _about(None, "CA certificates to trust, a PEM file (default: the system's)", checked_word)
     tls_cert: str | None = _about(None, "certificate to show the server, a PEM file", checked_word)
     tls_key: str | None = _about(None, "its key, a PEM file (default: in tls_cert)", checked_word)
-    tls_verify: Verify | None = _about(None, "full (default), ca (any host name), or none", checked_verify)  # noqa: RUF009 - a field
+    tls_verify: Verify | None = _about(None, "full (default), ca (any host name), or none", checked_verify)  # noqa: RUF009
+    signing_keys: Secret | None = _about(None, "keys that sign messages: id:base64,...", checked_secret)  # noqa: RUF009
+    encryption_keys: Secret | None = _about(None, "keys that encrypt them: id:base64,...", checked_secret)  # noqa: RUF009
     queues: tuple[str, ...] = _about((), "queues its worker serves (default: those of its tasks)", _queues)
     concurrency: int = _about(100, "coroutine tasks at once", _count(1))
     threads: int = _about(16, "def tasks at once", _count(1))
@@ -139,6 +141,8 @@ def reconfigured(sourced: Sourced, arguments: Mapping[str, Any]) -> Sourced:
 
 _OF_SENDING = {
     *Access.__struct_fields__,
+    "signing_keys",
+    "encryption_keys",
     "prefix",
     "dispatch_deadline",
     "min_delay",

@@ -11,11 +11,11 @@ import msgspec
 from firetime.store.clock import ServerClock
 from firetime.store.connect import Server
 from firetime.store.keys import QueueKeys
-from firetime.values.codec import Codec
+from firetime.values.codec import Guarded
 from firetime.values.errors import InvalidTaskPayload
 from firetime.values.ids import as_text
 from firetime.values.message import Delivery, Fence
-from firetime.values.state import FRESH, read_state
+from firetime.values.state import FRESH
 
 MOST_DELIVERIES = 500
 BUDGET_BYTES = 1024 * 1024
@@ -50,7 +50,7 @@ class Claimer:
         server: Server,
         keys: QueueKeys,
         consumer: str,
-        codec: Codec,
+        codec: Guarded,
         clock: ServerClock,
         *,
         lease_s: float,
@@ -128,22 +128,23 @@ class Claimer:
 
     def _delivery(self, words: list[Any], claimed_ms: int) -> Delivery:
         lane, entry, count, task_id, record, state, fire, cancel_asked = words
-        message, problem = None, ""
+        message, problem, unread, name = None, "", None, as_text(task_id)
         if record is None:
             problem = "record lost"
         else:
             try:
-                message = self._codec.decode(record)
-            except InvalidTaskPayload:
-                problem = "malformed"
+                message = self._codec.decode(record, self.keys.queue, name)
+            except InvalidTaskPayload as error:
+                problem, unread = "malformed", error
         place = entry.decode()
         return Delivery(
-            task_id=as_text(task_id),
+            task_id=name,
             fence=Fence(self.keys.queue, lane.decode(), place, self._consumer, count),
             message=message,
             raw=(record or b"") if message is None else b"",
             problem=problem,
-            state=read_state(state) if state else FRESH,
+            error=unread,
+            state=self._codec.read_state(state, self.keys.queue, name) if state else FRESH,
             fire_ms=int(fire) if fire else 0,
             claimed_ms=claimed_ms,
             cancel_asked=cancel_asked == 1,
