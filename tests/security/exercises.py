@@ -211,6 +211,7 @@ async def operate(s: Stage) -> None:
     await s.own.cancel("z")
     await s.own.cancel("later", key="later")
     await s.admin.dispatch(Sent(id="now", in_us=HOUR_MS * 1000))
+    await s.admin.raw.delete(s.own.keys.bell)
     await s.runner.handle("now", queue=s.queue).run_now()
     await s.runner.handle("now", queue=s.queue).cancel()
 

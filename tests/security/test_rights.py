@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from tests.conftest import StartServer
 
+REFUSED = r"(?i)NOPERM|permission|can't (run this command|access)|ACL"
+
 KINDS = {"valkey9": True, "redis82": True, "redis70": True, "redis62": False}
 """Which tell reading from writing for each key."""
 
@@ -109,7 +111,7 @@ async def test_each_word_of_a_role_is_needed(guarded: ServerProcess, admin: Any,
             superfluous.append(word)
         await admin.execute_command("ACL", "DELUSER", user)
         await admin.flushall()
-    assert superfluous == []
+    assert superfluous == [], " ".join(sorted(superfluous))
 
 
 # ------------------------------------------------------------------------------------------------- what nobody may do
@@ -137,10 +139,10 @@ async def test_a_producer_cannot_claim_settle_cancel_or_read_arguments(
             stage.own.server.ask("CONFIG", "GET", "*"),
             stage.own.server.ask("KEYS", "*"),
         ):
-            with pytest.raises(BrokerRefused, match=r"(?i)NOPERM|permission|can't run this command|ACL"):
+            with pytest.raises(BrokerRefused, match=REFUSED):
                 await attempt
         if KINDS[guarded.kind]:
-            with pytest.raises(BrokerRefused, match=r"(?i)NOPERM|permission"):
+            with pytest.raises(BrokerRefused, match=REFUSED):
                 await stage.own.server.ask("SET", keys.paused, "1")
         assert (await stage.admin.look()).lanes == before.lanes
 
@@ -164,13 +166,11 @@ async def test_a_dashboard_cannot_write(guarded: ServerProcess, admin: Any, queu
         ]
         before = await everything(admin)
         for words in writes:
-            with pytest.raises(BrokerRefused, match=r"(?i)NOPERM|permission|can't run this command|ACL"):
-                if with_script:
-                    source = f"return redis.call({', '.join(repr(word) for word in words)})"
-                    sha = await ask("SCRIPT", "LOAD", source)
-                    await ask("EVALSHA", sha, 1, words[1])
-                else:
-                    await ask(*words)
+            if with_script:
+                source = f"return redis.call({', '.join(repr(word) for word in words)})"
+                words = ("EVALSHA", await ask("SCRIPT", "LOAD", source), 1, words[1])  # noqa: PLW2901
+            with pytest.raises(BrokerRefused, match=REFUSED):
+                await ask(*words)
         for edge in (stage.own.send("b"), stage.own.claim(), stage.own.cancel("a"), stage.own.purge("a")):
             with pytest.raises(BrokerRefused):
                 await edge
@@ -186,7 +186,7 @@ async def test_a_user_of_one_queue_does_not_reach_another(guarded: ServerProcess
     async with staged(guarded, admin, "worker", "mine") as stage, staged(guarded, admin, "worker", "other") as other:
         await stage.own.claim()
         for attempt in (other.own.claim(), other.own.lead(), other.hear("SUBSCRIBE", other.own.keys.control_channel)):
-            with pytest.raises(BrokerRefused, match=r"(?i)NOPERM|permission|can't access|ACL"):
+            with pytest.raises(BrokerRefused, match=REFUSED):
                 await attempt
 
 
@@ -195,7 +195,7 @@ async def test_a_right_that_is_missing_is_one_clear_error(start_server: StartSer
     async with raw_client(server.url) as raw:
         await let_in(raw, "valkey9", "producer", ROLES["producer"])
     runner = TaskRunner(server.url.replace("redis://", "redis://producer:pass@"), dispatch_deadline=600)
-    with pytest.raises(BrokerRefused, match="the server refuses these credentials or rights: .*claim|.*NOPERM"):
+    with pytest.raises(BrokerRefused, match=REFUSED):
         await runner.handle("a").cancel()
     await runner.aclose()
 

@@ -31,9 +31,9 @@ ROLES: Mapping[str, Rights] = {
     "producer": _rights(
         _ENTRANCE + "ping subscribe exists get set hexists hget hset llen lpush xadd xlen xpending "
         "zadd zcard zrange zrem zrevrangebyscore zscore",
-        rw="tasks places lane:* bell delayed_tasks unique call:*",
+        rw="tasks places lane:* delayed_tasks unique call:*",
         r="dead ended:* paused result:* state",
-        w="wake",
+        w="bell wake",
         channels="ended",
     ),
     # claims, runs, settles, leads, promotes, and ticks schedules; where its tasks dispatch tasks, it is a producer too
@@ -42,10 +42,10 @@ ROLES: Mapping[str, Rights] = {
         "hset hsetnx llen lpush xack xadd xclaim xdel xgroup|create xgroup|delconsumer xinfo|consumers xlen xpending "
         "xrange xread xreadgroup xrevrange zadd zcard zcount zrange zrangebyscore zrem zremrangebyrank zrevrangebyscore "
         "zscore",
-        rw="tasks state places lane:* bell delayed_tasks wake unique dead cancelling leader leader:epoch workers_seen "
-        "schedules schedules_due schedules_last schedules_wake metrics swept",
+        rw="tasks state places lane:* bell delayed_tasks wake unique dead leader leader:epoch workers_seen "
+        "schedules schedules_due schedules_last schedules_wake metrics",
         r="paused",
-        w="ended:* result:* history workers",
+        w="cancelling ended:* result:* history swept workers",
         channels="control ended",
     ),
     # looks at everything and changes nothing
@@ -58,9 +58,8 @@ ROLES: Mapping[str, Rights] = {
     "operator": _rights(
         _ENTRANCE + "publish exists get set del hdel hexists hget hmget hset llen lpush xadd xdel xpending "
         "zadd zcard zrange zrem zrevrangebyscore zscore",
-        rw="tasks state places lane:* bell delayed_tasks wake unique dead ended:* call:* schedules schedules_due "
-        "schedules_last paused",
-        w="cancelling schedules_wake",
+        rw="tasks state places lane:* delayed_tasks unique dead call:* schedules schedules_due",
+        w="bell cancelling ended:* paused schedules_last schedules_wake wake",
         channels="control ended",
     ),
 }
