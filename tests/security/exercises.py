@@ -151,7 +151,7 @@ async def tick(s: Stage) -> None:
 async def listen(s: Stage) -> None:
     await s.hear("SUBSCRIBE", s.own.keys.control_channel)
     await s.own.server.ask("PING")
-    await s.own.server.ask("BLPOP", s.own.keys.bell, 0.01)
+    await s.own.server.ask("BLPOP", s.own.keys.bell, 1)
     await s.own.server.ask("XREAD", "BLOCK", 1, "STREAMS", s.own.keys.wake, s.own.keys.schedules_wake, "0", "0")
     await s.own.server.ask("XLEN", s.own.keys.normal)
     await s.own.server.ask("HGET", s.own.keys.schedules, "nightly")

@@ -44,7 +44,7 @@ async def as_user(
 
     def runner(role: str, **settings: Any) -> TaskRunner:
         user = f"{PREFIX}-{role}"
-        login = {"username": user, "password": passwords[user], "prefix": PREFIX}
+        login: dict[str, Any] = {"username": user, "password": passwords[user], "prefix": PREFIX}
         made.append(TaskRunner(server.url, **login, **settings))
         return made[-1]
 

@@ -153,7 +153,7 @@ async def test_a_dashboard_cannot_write(guarded: ServerProcess, admin: Any, queu
     async with staged(guarded, admin, "dashboard", queue_name) as stage:
         await stage.admin.send("a")
         keys, ask = stage.own.keys, stage.own.server.ask
-        writes = [
+        writes: list[tuple[Any, ...]] = [
             ("HSET", keys.tasks, "a", "x"),
             ("HDEL", keys.tasks, "a"),
             ("DEL", keys.normal),

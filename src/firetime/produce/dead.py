@@ -12,7 +12,7 @@ from firetime.produce.send import Answers, read_refusals
 from firetime.store.keys import QueueKeys
 from firetime.values.dead_letter import DeadLetter, dead_letter
 from firetime.values.errors import MessageNotFound, TaskAlreadyDispatched
-from firetime.values.ids import as_text
+from firetime.values.ids import as_text, is_text
 
 _PAGE = 100
 
@@ -31,7 +31,7 @@ class DeadLetters:
     async def page(self, *, task: str | None = None, error: str | None = None, limit: int = 100) -> list[DeadLetter]:
         """The oldest ``limit`` (default 100), of one task, or whose last error has that type name, if asked."""
         found: list[DeadLetter] = []
-        async for letter in self._matching(task, error):
+        async for _, letter in self._matching(task, error):
             if len(found) == limit:
                 break
             found.append(letter)
@@ -63,7 +63,7 @@ class DeadLetters:
 
         Returns how many were sent. What dies meanwhile is not replayed a second time.
         """
-        ids = [letter.id.encode() async for letter in self._matching(task, error)]
+        ids = [stored async for stored, _ in self._matching(task, error)]
         sent = 0
         for at in range(0, len(ids), _PAGE):
             page = ids[at : at + _PAGE]
@@ -77,10 +77,10 @@ class DeadLetters:
 
     async def purge_all(self, *, task: str | None = None, error: str | None = None) -> int:
         """Deletes them all for good, or those of one task or error type; returns how many."""
-        ids = [letter.id async for letter in self._matching(task, error)]
+        ids = [stored async for stored, _ in self._matching(task, error)]
         return sum([await self._purge(ids[at : at + _PAGE]) for at in range(0, len(ids), _PAGE)])
 
-    async def _purge(self, ids: Sequence[str]) -> int:
+    async def _purge(self, ids: Sequence[str | bytes]) -> int:
         server = await self._desk.server()
         return int(await server.run("purge", self._keys, {}, ids))
 
@@ -97,14 +97,16 @@ class DeadLetters:
         expires = asyncio.get_running_loop().time() + self._desk.deadline_s
         return read_refusals(await calls.call("replay", {}, rest, expires=expires))
 
-    async def _matching(self, task: str | None, error: str | None) -> AsyncIterator[DeadLetter]:
+    async def _matching(self, task: str | None, error: str | None) -> AsyncIterator[tuple[bytes, DeadLetter]]:
+        """With the ids as they are stored: what somebody else wrote there may be no text."""
         server = await self._desk.server()
         count = await self.count()
         for at in range(0, count, _PAGE):
             ids = await server.ask("ZRANGE", self._keys.dead, at, min(at + _PAGE, count) - 1, "WITHSCORES")
-            for letter in await self._read(zip(ids[::2], ids[1::2], strict=True)):
+            letters = await self._read(zip(ids[::2], ids[1::2], strict=True))
+            for stored, letter in zip(ids[::2], letters, strict=True):
                 if _matches(letter, task, error):
-                    yield letter
+                    yield stored, letter
 
     async def _read(self, pairs: Iterable[tuple[bytes, bytes]]) -> list[DeadLetter]:
         pairs = list(pairs)
@@ -124,7 +126,7 @@ class DeadLetters:
         return dead_letter(
             task_id=name,
             queue=self._keys.queue,
-            message=read_message(record, codec, self._keys.queue, name),
+            message=read_message(record, codec, self._keys.queue, name) if is_text(task_id) else None,
             raw=record or b"",
             state=codec.read_state(state, self._keys.queue, name),
             died_ms=int(float(died)),

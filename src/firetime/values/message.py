@@ -91,6 +91,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     raw: bytes = b""
     problem: str = ""
     """``malformed`` or ``record lost`` when there is no message."""
+    own_id: bytes = b""
+    """The id as it is stored, where that is no text."""
     error: InvalidTaskPayload | None = None
     """What the codec said of a malformed one."""
     state: State
@@ -109,6 +111,11 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     def number(self) -> int:
         """The fence as user code sees it: grows with every delivery of this id."""
         return self.state.deliveries + self.fence.deliveries
+
+    @property
+    def stored_id(self) -> str | bytes:
+        """The id as scripts must be given it."""
+        return self.own_id or self.task_id
 
     @property
     def queue(self) -> str:

@@ -13,7 +13,7 @@ from firetime.store.connect import Server
 from firetime.store.keys import QueueKeys
 from firetime.values.codec import Guarded
 from firetime.values.errors import InvalidTaskPayload
-from firetime.values.ids import as_text
+from firetime.values.ids import as_text, is_text
 from firetime.values.message import Delivery, Fence
 from firetime.values.state import FRESH
 
@@ -129,8 +129,11 @@ class Claimer:
     def _delivery(self, words: list[Any], claimed_ms: int) -> Delivery:
         lane, entry, count, task_id, record, state, fire, cancel_asked = words
         message, problem, unread, name = None, "", None, as_text(task_id)
+        own_id = b"" if is_text(task_id) else task_id
         if record is None:
             problem = "record lost"
+        elif own_id:
+            problem, unread = "malformed", InvalidTaskPayload("", f"its id {name!r} is no text")
         else:
             try:
                 message = self._codec.decode(record, self.keys.queue, name)
@@ -144,6 +147,7 @@ class Claimer:
             raw=(record or b"") if message is None else b"",
             problem=problem,
             error=unread,
+            own_id=own_id,
             state=self._codec.read_state(state, self.keys.queue, name) if state else FRESH,
             fire_ms=int(fire) if fire else 0,
             claimed_ms=claimed_ms,

@@ -12,6 +12,7 @@ from firetime.store.keys import QueueKeys
 from firetime.store.scripts import Argument
 from firetime.values.codec import Guarded
 from firetime.values.errors import TaskUnlockFailed
+from firetime.values.ids import as_text
 from firetime.values.message import Delivery, State
 from firetime.values.verdict import Bury, Cancel, Complete, Outcome, Release, RetryIn, Verdict
 
@@ -178,7 +179,7 @@ def _is_plain(each: Settlement) -> bool:
 
 
 def _fence_words(each: Settlement) -> tuple[Argument, ...]:
-    return each.delivery.fence.entry, each.delivery.fence.deliveries, each.delivery.task_id
+    return each.delivery.fence.entry, each.delivery.fence.deliveries, each.delivery.stored_id
 
 
 def _unique_key(delivery: Delivery) -> str:
@@ -203,4 +204,4 @@ def _counters(batch: list[Settlement]) -> list[Argument]:
 
 
 def _ids(told: list[bytes]) -> frozenset[str]:
-    return frozenset(task_id.decode() for task_id in told)
+    return frozenset(as_text(task_id) for task_id in told)
