@@ -164,6 +164,31 @@ async def test_an_id_that_is_no_text_leaves_a_dead_letter_and_nothing_else(crowd
     assert await crowd.raw.hlen(crowd.keys.tasks) == 0
 
 
+async def test_a_schedule_that_nobody_can_read_stops_no_other(crowd: Crowd) -> None:
+    for number, definition in enumerate(ODD_JSON):
+        await crowd.raw.hset(crowd.keys.schedules, f"odd{number}", b"print 0 " + definition)
+        await crowd.raw.zadd(crowd.keys.schedules_due, {f"odd{number}": 1})
+    await crowd.runner.schedules.add("good", crowd.note, args=("tick",), every=0.1)
+    await until(lambda: "tick" in crowd.noted, timeout=30)
+    told = {each.name: each.problem for each in await crowd.runner.schedules.list()}
+    assert [name for name, problem in told.items() if not problem] == ["good"]
+    await crowd.runner.schedules.remove("good")
+    assert crowd.runner.worker is not None
+    await _gets_healthy(crowd.runner.worker)
+
+
+async def test_a_worker_told_of_nonsense_does_not_stop_those_who_ask(crowd: Crowd) -> None:
+    for number, about in enumerate(ODD_JSON):
+        await crowd.raw.hset(crowd.keys.workers, f"odd{number}", about)
+    assert len(await crowd.runner.overview.workers("default")) == 1
+    handle = await crowd.note.dispatch("x")
+    await handle.result(timeout=30)
+    for value in ODD_JSON:
+        await crowd.raw.set(crowd.keys.result(handle.task_id), value)
+        with suppress(InvalidTaskPayload):
+            await handle.result(timeout=30)
+
+
 KEYS = [
     "tasks", "state", "places", "high", "normal", "low", "bell", "delayed", "wake", "unique", "dead", "cancelling",
     "history", "leader", "epoch", "workers", "workers_seen", "schedules", "schedules_due", "schedules_last",

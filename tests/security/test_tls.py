@@ -363,6 +363,7 @@ ODD_URLS = [
     "redis://localhost?passwort=hunter2@home",
     "redis://ada:hunter2@[::1",
     "redis+sentinel://ada:hunter2@localhost",
+    "redis://ada:hunter2\udcff@localhost",
 ]
 
 

@@ -15,6 +15,7 @@ from firetime.store.clock import fire_ms
 from firetime.store.keys import QueueKeys, queue_of
 from firetime.values.errors import BrokerRefused, MessageNotFound
 from firetime.values.ids import as_text
+from firetime.values.message import UNREADABLE
 from firetime.values.states import LANES, PRIORITIES, Priority, Status
 
 
@@ -241,7 +242,7 @@ def _workers(told: list[bytes], seen_ms: dict[bytes, int]) -> list[WorkerInfo]:
     """Who told of himself in a way that can be read."""
     found: list[WorkerInfo] = []
     for token, about in zip(told[::2], told[1::2], strict=True):
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        with contextlib.suppress(*UNREADABLE):
             worker = msgspec.json.decode(about, type=WorkerInfo)
             found.append(msgspec.structs.replace(worker, seen_ms=seen_ms.get(token, 0)))
     return found

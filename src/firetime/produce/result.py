@@ -23,6 +23,7 @@ from firetime.values.errors import (
     TaskExecutionError,
     UntrustedMessage,
 )
+from firetime.values.message import UNREADABLE
 from firetime.values.state import newest
 from firetime.values.states import CancelAnswer, RescheduleAnswer, Status
 
@@ -150,7 +151,7 @@ class Handle(Generic[R_co]):
     def _decoded(self, value: bytes) -> Any:
         try:
             return self._decode(value)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise InvalidTaskPayload("", f"the result of {self.task_id!r} cannot be read: {error}", raw=value) from None
 
     @property

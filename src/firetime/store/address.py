@@ -11,6 +11,7 @@ import msgspec
 from firetime.store.tls import CLIENT_WORDS, TLS_WORDS, said_of_tls, tls_options
 from firetime.values.access import OPEN, Access, Secret
 from firetime.values.errors import InvalidOption
+from firetime.values.ids import is_utf8
 
 Node = tuple[str, int]
 """Host and port."""
@@ -156,6 +157,8 @@ def _unnamed(client: Any) -> dict[str, Any]:
 def _taken_apart(url: str) -> _Parts:
     if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidOption("url", url, _EXPECTED)
+    if not is_utf8(url):
+        raise InvalidOption("url", _hidden(url), f"{_EXPECTED}, in UTF-8")
     try:
         split: SplitResult = urlsplit(url)
     except ValueError:

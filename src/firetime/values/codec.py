@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 
 from firetime.values.errors import InvalidTaskPayload, shown
-from firetime.values.message import Message, State
+from firetime.values.message import UNREADABLE, Message, State
 from firetime.values.state import read_state, write_state
 
 
@@ -44,7 +44,7 @@ class JsonCodec:
         """The message of a record."""
         try:
             return self._decoder.decode(record)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise InvalidTaskPayload("", f"the record cannot be read: {error}", raw=record) from None
 
 

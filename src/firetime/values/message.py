@@ -7,6 +7,9 @@ import msgspec
 from firetime.values.errors import InvalidTaskPayload
 from firetime.values.states import LANES, Priority
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises for bytes that it cannot read; RecursionError for what is nested too deeply."""
+
 
 class Message(msgspec.Struct, frozen=True, array_like=True):
     """One run on its way, as its record holds it; the id is the record's key and not repeated inside.

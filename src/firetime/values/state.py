@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from firetime.values.message import Note, State
+from firetime.values.message import UNREADABLE, Note, State
 
 KEPT_NOTES = 9
 """How many of the first and of the last errors are kept."""
@@ -38,7 +38,7 @@ def read_state(raw: bytes | None, opened: Callable[[bytes], bytes] | None = None
             body = opened(body)
         counted = {"crashes": int(crashes), "deliveries": int(deliveries)}
         return msgspec.structs.replace(_decoder.decode(body), **counted)
-    except (ValueError, RecursionError, msgspec.DecodeError):
+    except (ValueError, *UNREADABLE):
         return FRESH
 
 
