@@ -38,7 +38,8 @@ ROLES: Mapping[str, Rights] = {
     ),
     # claims, runs, settles, leads, promotes, and ticks schedules; where its tasks dispatch tasks, it is a producer too
     "worker": _rights(
-        _ENTRANCE + "ping subscribe publish blpop exists del get set incr pexpire pttl hdel hexists hget hincrby hmget "
+        _ENTRANCE
+        + "ping subscribe publish blpop exists del get set incr pexpire pttl hdel hexists hget hincrby hlen hmget "
         "hset hsetnx llen lpush xack xadd xclaim xdel xgroup|create xgroup|delconsumer xinfo|consumers xlen xpending "
         "xrange xread xreadgroup xrevrange zadd zcard zcount zrange zrangebyscore zrem zremrangebyrank zrevrangebyscore "
         "zscore",
@@ -56,7 +57,7 @@ ROLES: Mapping[str, Rights] = {
     ),
     # cancels, reschedules, replays, purges, pauses, and keeps schedules; it looks as a dashboard does
     "operator": _rights(
-        _ENTRANCE + "publish exists get set del hdel hexists hget hmget hset llen lpush xadd xdel xpending "
+        _ENTRANCE + "publish exists get set del hdel hexists hget hlen hmget hset llen lpush xadd xdel xlen xpending "
         "zadd zcard zrange zrem zrevrangebyscore zscore",
         rw="tasks state places lane:* delayed_tasks unique dead call:* schedules schedules_due",
         w="bell cancelling ended:* paused schedules_last schedules_wake wake",
