@@ -120,19 +120,20 @@ class Encrypted(Sealing):
     def begin_anew(self) -> None:
         """Takes another derived key; a forked child must not go on with its parent's count."""
         self._lock = threading.Lock()
-        self._salt = os.urandom(_SALT_BYTES)
+        self._renew()
+
+    def _renew(self) -> None:
+        salt = os.urandom(_SALT_BYTES)
+        self._current = salt, _cipher(self._keys.get(self._keys.use.encode()) or b"", salt)
         self._seals = 0
-        self._cipher = _cipher(self._keys.get(self._keys.use.encode()) or b"", self._salt)
 
     def seal(self, plain: bytes, label: Label) -> bytes:
         """Header, salt, nonce, and the encrypted bytes with their tag."""
         with self._lock:
-            exhausted = self._seals >= MOST_SEALS
-        if exhausted:
-            self.begin_anew()
-        with self._lock:
+            if self._seals >= MOST_SEALS:
+                self._renew()
             self._seals += 1
-            salt, cipher = self._salt, self._cipher
+            salt, cipher = self._current
         header, nonce = _header(b"E1", self._keys.use.encode(), label), os.urandom(_NONCE_BYTES)
         return header + salt + nonce + bytes(cipher.encrypt(nonce, plain, _about(header, label)))
 
@@ -201,9 +202,19 @@ def _read_header(what: bytes, sealed: bytes) -> tuple[bytes, bytes] | None:
 
 def _about(header: bytes, label: Label) -> bytes:
     """What is authenticated beside the bytes, so that no two places give the same: each word with its length."""
-    id = "" if header.endswith(b" q ") else label.id
-    words = (header, *(word.encode("utf-8", "surrogatepass") for word in (label.prefix, label.kind, label.queue, id)))
-    return b"firetime" + b"".join(b"%d:%b," % (len(word), word) for word in words)
+    prefix, kind, queue, id = label
+    if header.endswith(b" q "):
+        id = ""
+    return b"firetime" + _counted(header) + _place(prefix, kind, queue) + _counted(id.encode("utf-8", "surrogatepass"))
+
+
+@lru_cache(256)
+def _place(prefix: str, kind: str, queue: str) -> bytes:
+    return b"".join(_counted(word.encode("utf-8", "surrogatepass")) for word in (prefix, kind, queue))
+
+
+def _counted(word: bytes) -> bytes:
+    return b"%d:%b," % (len(word), word)
 
 
 def _unknown_key(id: bytes, label: Label, sealed: bytes) -> UntrustedMessage:
