@@ -69,8 +69,8 @@ async def test_nothing_is_taken_out_of_a_lane_that_could_not_be_put_elsewhere(q:
 @pytest.mark.parametrize("name", ["normal", "places"])
 @pytest.mark.parametrize("way", ["promote", "reschedule"])
 async def test_what_is_delayed_stays_so_where_it_cannot_become_ready(q: Driver, way: str, name: str) -> None:
-    await q.send("a", at_ms=await q.now_ms() + 50)
-    await q.travel_to(await q.now_ms() + 10_000)
+    await q.send("a", at_ms=await q.now_ms() + HOUR_MS)
+    await q.travel_to(await q.now_ms() + 2 * HOUR_MS)
     before = await q.look()
     async with spoiled(q, getattr(q.keys, name)):
         with pytest.raises(BrokerRefused, match="WRONGTYPE"):
