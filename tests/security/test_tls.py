@@ -68,6 +68,13 @@ def add_user(process: ServerProcess) -> None:
         )
 
 
+async def close(runner: TaskRunner) -> None:
+    """As the stage of the story does: the loop turns until its sockets are closed."""
+    await runner.aclose()
+    await asyncio.to_thread(runner.close)
+    await asyncio.sleep(0.05)
+
+
 async def use(runner: TaskRunner) -> Any:
     """Sends a task, runs it, and waits for its result."""
 
@@ -80,7 +87,7 @@ async def use(runner: TaskRunner) -> Any:
         await runner.start()
         return await handle.result(timeout=60)
     finally:
-        await runner.aclose()
+        await close(runner)
 
 
 async def refusals(make: Callable[[], TaskRunner], *, kept_trying: bool = False) -> list[BaseException]:
@@ -96,7 +103,7 @@ async def refusals(make: Callable[[], TaskRunner], *, kept_trying: bool = False)
         with pytest.raises(BrokerRefused) as refused:
             await attempt()
         found.append(refused.value)
-    await runner.aclose()
+    await close(runner)
     return found
 
 
@@ -247,7 +254,7 @@ async def test_a_certificate_of_another_authority_is_refused_by_the_server(
         await runner.dispatch("any")
     with pytest.raises(QueueError):
         await runner.start()
-    await runner.aclose()
+    await close(runner)
 
 
 async def test_tls_to_a_server_that_waits_for_plain_words_ends_with_the_deadline(
@@ -257,7 +264,7 @@ async def test_tls_to_a_server_that_waits_for_plain_words_ends_with_the_deadline
     runner = TaskRunner(url, tls_ca=authority.certificate, dispatch_deadline=0.5)
     with pytest.raises(BrokerUnavailable, match="nothing was accepted"):
         await runner.dispatch("any")
-    await runner.aclose()
+    await close(runner)
 
 
 async def test_tls_to_a_port_that_answers_without_it_is_refused(authority: Authority) -> None:
