@@ -30,8 +30,10 @@ from firetime.values.errors import (
     TaskTimeout,
     TaskUnlockFailed,
     UniqueForRequired,
+    UntrustedMessage,
     WrongContext,
 )
+from firetime.values.seal import Encrypted, Signed
 from firetime.values.settings import Settings
 from firetime.values.states import CancelAnswer, Status
 from firetime.values.verdict import Reject, Retry
@@ -49,6 +51,7 @@ __all__ = [
     "DelayTooShort",
     "Dispatcher",
     "DuplicateTask",
+    "Encrypted",
     "Exponential",
     "FiretimeError",
     "Fixed",
@@ -67,6 +70,7 @@ __all__ = [
     "Retry",
     "RunnerAlreadyStarted",
     "Settings",
+    "Signed",
     "Status",
     "Task",
     "TaskAlreadyDispatched",
@@ -80,6 +84,7 @@ __all__ = [
     "TaskTimeout",
     "TaskUnlockFailed",
     "UniqueForRequired",
+    "UntrustedMessage",
     "WrongContext",
     "__version__",
     "current_task",

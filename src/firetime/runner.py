@@ -22,7 +22,8 @@ from firetime.store.address import Address
 from firetime.store.clock import Shift
 from firetime.store.connect import Server, read_clock
 from firetime.store.places import Home, connect
-from firetime.values.codec import Codec, Guarded, JsonCodec
+from firetime.values.access import Access
+from firetime.values.codec import Codec, Guarded
 from firetime.values.definition import Definition
 from firetime.values.durations import Duration, seconds
 from firetime.values.errors import FiretimeError, InvalidOption, RunnerAlreadyStarted
@@ -30,6 +31,7 @@ from firetime.values.events import Events
 from firetime.values.ids import checked_name, new_token
 from firetime.values.message import Parcel
 from firetime.values.options import dispatch_options
+from firetime.values.seal import chosen_codec
 from firetime.values.settings import Settings, chosen_url, reconfigured, resolve
 from firetime.worker.hooks import Hooks, log_event, troubles, wants_every_task
 
@@ -62,7 +64,7 @@ class TaskRunner(Registry):
         self.events.subscribe(log_event, every_task=False)
         self.clock_shift = Shift()
         """Moved by ``firetime.testing`` only."""
-        self._address = Address(given) if given is not None else None
+        self._address = self._checked_address(given)
         self._home = Home(Path(EMBEDDED_FOLDER))
         self._hooks = Hooks()
         self._failure_handlers: list[FailureHandler] = []
@@ -71,7 +73,7 @@ class TaskRunner(Registry):
         self._starting: asyncio.Future[None] | None = None
         """Done when the start under way has ended, well or not."""
         house = House(
-            codec=Guarded(codec or JsonCodec()),
+            codec=Guarded(chosen_codec(codec, self.settings), self.settings.prefix),
             max_payload=self.settings.max_payload,
             remember_s=self.settings.remember_ids,
             min_delay_s=self.settings.min_delay,
@@ -309,6 +311,14 @@ class TaskRunner(Registry):
     def address(self) -> str:
         """Where the server is, without its password."""
         return str(self._address) if self._address is not None else f"embedded, in {self._home.folder}"
+
+    def _checked_address(self, url: str | None) -> Address | None:
+        if url is not None:
+            return Address(url, self.settings.access)
+        for name in Access.__struct_fields__:
+            if (value := getattr(self.settings, name)) is not None:
+                raise InvalidOption(name, value, "a url with it: the embedded server lets in its own user only")
+        return None
 
     async def _connect(self) -> Server:
         if self._address is None:

@@ -14,6 +14,7 @@ from firetime.store.connect import Server
 from firetime.store.keys import QueueKeys
 from firetime.values.errors import BrokerRefused
 from firetime.values.ids import as_text
+from firetime.values.message import UNREADABLE
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +115,7 @@ def _workers(told: list[bytes], seen_ms: dict[bytes, int]) -> list[WorkerInfo]:
     """Who told of himself in a way that can be read."""
     found: list[WorkerInfo] = []
     for token, about in zip(told[::2], told[1::2], strict=True):
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        with contextlib.suppress(*UNREADABLE):
             worker = msgspec.json.decode(about, type=WorkerInfo)
             found.append(msgspec.structs.replace(worker, seen_ms=seen_ms.get(token, 0)))
     return found

@@ -269,9 +269,10 @@ class Line:
     async def listen(self, deadline_s: float) -> Any:
         """The next message of a subscription made by ``say``; None when none came within ``deadline_s``.
 
-        Raises ``BrokerUnavailable`` when the connection is lost: what was published meanwhile is lost with it.
+        Raises ``BrokerUnavailable`` when the connection is lost: what was published meanwhile is lost with it; and
+        ``BrokerRefused`` when the user may not listen.
         """
-        from redis.exceptions import RedisError
+        from redis.exceptions import RedisError, ResponseError
 
         try:
             async with asyncio.timeout(deadline_s):
@@ -280,6 +281,8 @@ class Line:
             return None
         except (RedisError, OSError, AttributeError) as error:
             await self.aclose()
+            if isinstance(error, ResponseError) or is_reply(error):
+                raise refused(error) from None
             raise unreachable(str(self._server.address), error, sent=False) from None
 
     async def aclose(self) -> None:

@@ -88,6 +88,10 @@ class InvalidTaskPayload(FiretimeError, ValueError):
         self.raw = raw
 
 
+class UntrustedMessage(InvalidTaskPayload):
+    """A record, result or schedule is not sealed as it must be: unsigned, changed, moved, or of a key nobody has here."""
+
+
 class TaskMaxRetryExceeded(FiretimeError):
     """A task failed once more than ``max_retry`` allows; ``error`` is what the last run raised."""
 

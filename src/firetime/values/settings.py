@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from firetime.values.access import Access, Secret, Verify, checked_secret, checked_verify, checked_word
 from firetime.values.durations import seconds
 from firetime.values.errors import InvalidOption
 from firetime.values.ids import checked_name
@@ -46,6 +47,14 @@ class Settings:
     """The settings of a runner; ``firetime check`` prints those in force. Durations are seconds."""
 
     prefix: str = _about("firetime", "what every key begins with", checked_name)
+    username: str | None = _about(None, "the user to log in as, where the URL names none", checked_word)
+    password: Secret | None = _about(None, "the password, where the URL has none", checked_secret)  # noqa: RUF009
+    tls_ca: str | None = _about(None, "CA certificates to trust, a PEM file (default: the system's)", checked_word)
+    tls_cert: str | None = _about(None, "certificate to show the server, a PEM file", checked_word)
+    tls_key: str | None = _about(None, "its key, a PEM file (default: in tls_cert)", checked_word)
+    tls_verify: Verify | None = _about(None, "full (default), ca (any host name), or none", checked_verify)  # noqa: RUF009
+    signing_keys: Secret | None = _about(None, "keys that sign messages: id:base64,...", checked_secret)  # noqa: RUF009
+    encryption_keys: Secret | None = _about(None, "keys that encrypt them: id:base64,...", checked_secret)  # noqa: RUF009
     queues: tuple[str, ...] = _about((), "queues its worker serves (default: those of its tasks)", _queues)
     queue_shards: Shards = field(
         default=NO_SHARDS, metadata={"about": "over how many shards a hot queue is spread", "check": checked_shards}
@@ -68,6 +77,11 @@ class Settings:
     history_length: int = _about(10_000, "completed messages kept with delete_on_ack=False", _count(1))
     stall_limit: float = _about(300.0, "how long a blocked event loop keeps its leases", _span(1.0))
     long_queue_threshold: int = _about(0, "waiting messages that call on_long_queue; 0: never", _count(0))
+
+    @property
+    def access(self) -> Access:
+        """How to get in."""
+        return Access(**{name: getattr(self, name) for name in Access.__struct_fields__})
 
     @property
     def heartbeat_s(self) -> float:
@@ -96,7 +110,9 @@ def resolve(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> Sourced
     fields = {each.name: each for each in dataclasses.fields(Settings)}
     for name in arguments:
         if name not in fields:
-            raise InvalidOption(name, arguments[name], "one of the settings " + ", ".join(sorted(fields)))
+            # a misspelt password is one all the same
+            given = Secret("") if isinstance(arguments[name], str) else arguments[name]
+            raise InvalidOption(name, given, "one of the settings " + ", ".join(sorted(fields)))
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for name, each in fields.items():
@@ -127,7 +143,18 @@ def reconfigured(sourced: Sourced, arguments: Mapping[str, Any]) -> Sourced:
     return Sourced(settings, {**sourced.sources, **dict.fromkeys(given, "argument")})
 
 
-_OF_SENDING = {"prefix", "queue_shards", "dispatch_deadline", "min_delay", "max_payload", "max_length", "remember_ids"}
+_OF_SENDING = {
+    *Access.__struct_fields__,
+    "signing_keys",
+    "encryption_keys",
+    "prefix",
+    "queue_shards",
+    "dispatch_deadline",
+    "min_delay",
+    "max_payload",
+    "max_length",
+    "remember_ids",
+}
 
 
 def chosen_url(url: str | None, environ: Mapping[str, str]) -> tuple[str, str | None]:

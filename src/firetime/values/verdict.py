@@ -140,7 +140,7 @@ def decide(delivery: Delivery, outcome: Outcome, options: TaskOptions, rules: Ru
             crashed = TaskCrashed(delivery.task, delivery.crashes)
             return Bury("crashed", crashed, _moved_on(delivery, crashed, rules))
         case "unreadable":
-            unreadable = InvalidTaskPayload("", f"{delivery.problem} message", raw=delivery.raw)
+            unreadable = _unreadable(delivery)
             return Bury(delivery.problem, unreadable, _moved_on(delivery, unreadable, rules))
         case "failing":
             return Bury(delivery.state.reason, _remembered(delivery), _moved_on(delivery, None, rules))
@@ -155,6 +155,13 @@ def handler_failed(bury: Bury, error: BaseException, rules: Rules) -> RetryIn:
 def handler_interrupted(bury: Bury) -> RetryIn:
     """The worker stops while the failure handler runs: the next worker calls it at once, and does not run the task."""
     return RetryIn(0.0, msgspec.structs.replace(bury.state, phase="failing", reason=bury.reason))
+
+
+def _unreadable(delivery: Delivery) -> InvalidTaskPayload:
+    said, error = f"{delivery.problem} message", delivery.error
+    if error is None:
+        return InvalidTaskPayload("", said, raw=delivery.raw)
+    return type(error)("", f"{said}: {error.reason}", raw=delivery.raw)
 
 
 def _remembered(delivery: Delivery) -> BaseException:

@@ -8,6 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
+from firetime.values.codec import Guarded
 from firetime.values.definition import Definition, encode_value
 from firetime.values.errors import InvalidTaskPayload, TaskExecutionError, TaskTimeout, shown
 from firetime.values.message import Delivery
@@ -162,6 +165,14 @@ class ThreadRun(Job):
         if not self._settled:
             self._settled = True
             self._on_outcome(self.delivery, outcome)
+
+
+def sealed(delivery: Delivery, outcome: Outcome, codec: Guarded) -> Outcome:
+    """The outcome with its value as it is stored."""
+    if outcome.value is None:
+        return outcome
+    value = codec.wrap(outcome.value, "result", delivery.fence.queue, delivery.task_id)
+    return msgspec.structs.replace(outcome, value=value)
 
 
 def _arguments(delivery: Delivery) -> Any:

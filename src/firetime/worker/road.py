@@ -28,7 +28,7 @@ from firetime.values.verdict import (
 from firetime.work.admit import UNKNOWN_TASK, admit
 from firetime.work.claim import Claimed
 from firetime.work.edges import Edges, Settlement
-from firetime.work.run import CoroutineRun, ThreadRun
+from firetime.work.run import CoroutineRun, ThreadRun, sealed
 from firetime.work.settle import Settled, Settler
 from firetime.work.threads import Threads
 from firetime.worker.call import raised_by
@@ -57,6 +57,7 @@ class Road:
                 shop.server,
                 lambda queue: shop.queues[queue],
                 shop.token,
+                shop.codec,
                 history_length=settings.history_length,
                 remember_s=settings.remember_ids,
             )
@@ -117,6 +118,7 @@ class Road:
     def _ended(self, delivery: Delivery, outcome: Outcome) -> None:
         self.running.pop(delivery, None)
         definition = self._shop.tasks.get(delivery.task)
+        outcome = sealed(delivery, outcome, self._shop.codec)
         verdict = decide(delivery, outcome, definition.options if definition else UNKNOWN_TASK, self._rules)
         if isinstance(verdict, Bury) and self._shop.failure_handlers:
             telling = self._spawn(self._tell_handlers(delivery, outcome, verdict))

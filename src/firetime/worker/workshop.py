@@ -12,7 +12,7 @@ from firetime.store.clock import ServerClock
 from firetime.store.connect import Server
 from firetime.store.keys import QueueKeys
 from firetime.upkeep.lease import Held
-from firetime.values.codec import Codec
+from firetime.values.codec import Guarded
 from firetime.values.dead_letter import DeadLetter
 from firetime.values.definition import Definition
 from firetime.values.errors import QueueError
@@ -37,7 +37,7 @@ class Workshop:
     server: Server
     queues: Mapping[str, QueueKeys]
     tasks: Mapping[str, Definition]
-    codec: Codec
+    codec: Guarded
     events: Events
     failure_handlers: list[FailureHandler]
     hooks: Hooks

@@ -16,6 +16,7 @@ from firetime.faces.cli.reach import App, Json, Prefix, Queues, Reach, Url, ask
 from firetime.produce.overview import QueueStats, ServerFacts
 from firetime.runner import TaskRunner
 from firetime.store.embedded import EmbeddedUnavailable
+from firetime.values.access import Secret
 from firetime.values.errors import FiretimeError
 from firetime.values.settings import Settings
 from firetime.values.shards import Shards
@@ -126,12 +127,16 @@ def _settings(runner: TaskRunner) -> list[dict[str, Any]]:
     return [
         {
             "name": each.name,
-            "value": effective.get(each.name, getattr(runner.settings, each.name)),
+            "value": _told(effective.get(each.name, getattr(runner.settings, each.name))),
             "source": runner.sourced.sources[each.name],
             "about": each.metadata["about"],
         }
         for each in dataclasses.fields(Settings)
     ]
+
+
+def _told(value: Any) -> Any:
+    return repr(value) if isinstance(value, Secret) else value
 
 
 def _document(runner: TaskRunner, findings: Findings) -> dict[str, Any]:
@@ -172,7 +177,9 @@ def _print(runner: TaskRunner, findings: Findings) -> None:
         out.print("healthy", style="green")
 
 
-def _value(value: float | tuple[str, ...] | dict[str, int] | str) -> str:
+def _value(value: float | tuple[str, ...] | dict[str, int] | str | None) -> str:
+    if value is None:
+        return ""
     if isinstance(value, tuple):
         return ", ".join(value) or "(its tasks')"
     if isinstance(value, dict):
