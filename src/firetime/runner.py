@@ -28,6 +28,7 @@ from firetime.values.ids import checked_name, new_token
 from firetime.values.message import Parcel
 from firetime.values.options import dispatch_options
 from firetime.values.settings import Settings, chosen_url, reconfigured, resolve
+from firetime.work.whereabouts import refuse_in_child, whereabouts
 from firetime.worker.hooks import Hooks, log_event, troubles, wants_every_task
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class TaskRunner(Registry):
         self._failure_handlers: list[FailureHandler] = []
         self._worker: Worker | None = None
         self._worker_server: Server | None = None
+        self.target = ""
+        """What the command line was given to find this runner by: processes of tasks import the same."""
         self._starting: asyncio.Future[None] | None = None
         """Done when the start under way has ended, well or not."""
         house = House(
@@ -202,17 +205,20 @@ class TaskRunner(Registry):
         """Starts working here and returns at once; ``stop()`` ends it.
 
         ``workers``: claim and run tasks. ``scheduler``: promote delayed ones and stand for election.
-        Raises ``RunnerAlreadyStarted`` (also for two calls at once) and ``QueueError`` kinds when the server cannot be
-        had within the dispatch deadline.
+        Raises ``RunnerAlreadyStarted`` (also for two calls at once), ``QueueError`` kinds when the server cannot be
+        had within the dispatch deadline, and ``InvalidOption`` for a ``run_in="process"`` that no process could run.
         """
         from firetime.worker.worker import Worker
         from firetime.worker.workshop import Workshop
 
+        refuse_in_child()
         self._forget_orphan()
         if self._starting is not None or self._worker is not None:
             raise RunnerAlreadyStarted
         self._starting = starting = asyncio.get_running_loop().create_future()
         try:
+            if workers:
+                whereabouts(self, self.tasks, self.target)
             server = self._worker_server = await self._connect()
             clock = await read_clock(server, deadline_s=self.settings.dispatch_deadline)
             self.events.every_task |= wants_every_task()
@@ -229,6 +235,7 @@ class TaskRunner(Registry):
                 failure_handlers=self._failure_handlers,
                 hooks=self._hooks,
                 restore_schedules=self.restore_schedules,
+                whereabouts=lambda: whereabouts(self, self.tasks, self.target),
                 clock=clock,
             )
             self._worker = Worker(shop, works=workers, schedules=scheduler)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 Kind = Literal["fetch", "settle", "renew", "unlock", "election", "scheduler", "handler", "control"]
 """Which part of a worker met an infrastructure error."""
 
@@ -99,12 +101,19 @@ class TaskMaxRetryExceeded(FiretimeError):
 
 
 class TaskCrashed(FiretimeError):
-    """The workers that ran a task vanished more often than ``max_crashes`` allows."""
+    """The workers, or processes, that ran a task vanished more often than ``max_crashes`` allows.
 
-    def __init__(self, task: str, crashes: int) -> None:
-        super().__init__(f"task {task!r}: its worker vanished {crashes} times (killed, out of memory or frozen)")
+    ``how`` tells of the last one where it is known: a task's own process is seen to die, a worker only to be silent.
+    """
+
+    def __init__(self, task: str, crashes: int, how: str = "") -> None:
+        text = f"its worker vanished {crashes} times (killed, out of memory or frozen)"
+        if how:
+            text = f"its process {how}" if crashes == 1 else f"its worker or process vanished {crashes} times; it {how}"
+        super().__init__(f"task {task!r}: {text}")
         self.task = task
         self.crashes = crashes
+        self.how = how
 
 
 class TaskExecutionError(FiretimeError):
@@ -116,6 +125,28 @@ class TaskExecutionError(FiretimeError):
         self.cause_type = cause_type
         self.cause_text = cause_text
         self.traceback = traceback
+
+
+class FailedElsewhere(TaskExecutionError):
+    """What a task raised in a process of its own: errors do not travel, what the worker has to know of them does."""
+
+    def __init__(self, task: str, told: Told) -> None:
+        super().__init__(task, told.type, told.text, told.traceback)
+        self.told = told
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """An error as another process tells it: its words, and what the task's own rules said of it there."""
+
+    type: str
+    text: str
+    traceback: str
+    retried: bool
+    """Whether ``retry_on`` and ``no_retry_on`` allow another run."""
+    pause_s: float | None = None
+    """What ``Retry`` asked for, else what the task's backoff said; None: the worker decides."""
+    rejected: str | None = None
+    """The reason of a ``Reject``."""
 
 
 class TaskTimeout(FiretimeError, TimeoutError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +34,10 @@ def _count(least: int) -> Callable[[str, Any], int]:
     return check
 
 
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _queues(name: str, value: Any) -> tuple[str, ...]:
     names = value.split(",") if isinstance(value, str) else tuple(value)
     if not names:
@@ -48,6 +53,10 @@ class Settings:
     queues: tuple[str, ...] = _about((), "queues its worker serves (default: those of its tasks)", _queues)
     concurrency: int = _about(100, "coroutine tasks at once", _count(1))
     threads: int = _about(16, "def tasks at once", _count(1))
+    task_processes: int | None = _about(
+        None, "run_in='process' tasks at once, a process each (default: one for each core)", _count(1)
+    )
+    recycle_processes: int = _about(0, "tasks after which such a process is replaced; 0: never", _count(0))
     lease: float = _about(15.0, "how long a silent worker keeps its tasks", _span(0.2))
     heartbeat: float | None = _about(None, "how often leases are renewed (default: lease / 3)", _span(0.05))
     sweep: float | None = _about(None, "how often lost leases are looked for (default: lease / 3)", _span(0.05))
@@ -69,6 +78,11 @@ class Settings:
     def heartbeat_s(self) -> float:
         """How often leases are renewed."""
         return self.lease / 3 if self.heartbeat is None else self.heartbeat
+
+    @property
+    def task_process_count(self) -> int:
+        """How many processes run tasks: the cores that this process may use, where nothing is said."""
+        return self.task_processes or _cores()
 
     @property
     def sweep_s(self) -> float:

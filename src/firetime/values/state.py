@@ -10,6 +10,7 @@ import traceback
 
 import msgspec
 
+from firetime.values.errors import FailedElsewhere
 from firetime.values.message import Note, State
 
 KEPT_NOTES = 9
@@ -44,6 +45,8 @@ def write_state(state: State) -> bytes:
 
 def note(error: BaseException, at_ms: int) -> Note:
     """An error as it is kept. A failing ``str()`` of user code's error must not lose the failure itself."""
+    if isinstance(error, FailedElsewhere):
+        return Note(error.cause_type, error.cause_text, error.traceback, at_ms)
     try:
         text = str(error)[:_MOST_TEXT]
         trace = "".join(traceback.format_exception(error))[-MOST_TRACEBACK:]

@@ -1,10 +1,11 @@
-"""How many tasks may still be started: coroutines and threads are bounded each on their own."""
+"""How many tasks may still be started: coroutines, threads and processes are bounded each on their own."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
 from firetime.values.definition import Definition
+from firetime.work.processes import Processes
 from firetime.work.threads import Threads
 
 
@@ -12,7 +13,12 @@ class Slots:
     """The room of one worker."""
 
     def __init__(
-        self, concurrency: int, threads: Threads, tasks: Mapping[str, Definition], queues: Collection[str]
+        self,
+        concurrency: int,
+        threads: Threads,
+        processes: Processes,
+        tasks: Mapping[str, Definition],
+        queues: Collection[str],
     ) -> None:
         self.concurrency = concurrency
         self.coroutines = 0
@@ -20,25 +26,31 @@ class Slots:
         self.told = 0
         """Messages whose failure handler runs: they take a slot each, so that a slow handler slows the claims down."""
         self._threads = threads
+        self._processes = processes
         self._tasks = tasks
         self._queues = queues
 
     def free(self) -> int:
         """How many deliveries to claim at most.
 
-        A claim cannot choose between kinds of tasks. Where both are registered, as many ``def`` tasks as there are
-        threads may wait here for one, so that busy threads do not keep coroutines out.
+        A claim cannot choose between kinds of tasks. Where several are registered, as many ``def`` tasks as there are
+        threads may wait here for one, and as many as there are processes, so that these being busy keeps nobody else out.
         """
-        kinds = {each.is_coroutine for each in self._tasks.values() if each.options.queue in self._queues}
-        coroutines = self.concurrency - self.coroutines - self.told
-        in_threads = self._threads.busy + self._threads.waiting
-        if kinds == {True}:
-            return max(0, coroutines)
-        if kinds == {False}:
-            return max(0, self._threads.size - in_threads - self.told)
-        return max(0, min(coroutines, 2 * self._threads.size - in_threads))
+        kinds = {_kind(each) for each in self._tasks.values() if each.options.queue in self._queues} or {"loop"}
+        mixed = 2 if len(kinds) > 1 else 1
+        room = {
+            "loop": self.concurrency - self.coroutines,
+            "thread": mixed * self._threads.size - self._threads.busy - self._threads.waiting,
+            "process": mixed * self._processes.size - self._processes.busy - self._processes.waiting,
+        }
+        return max(0, min(room[kind] for kind in kinds) - self.told)
 
     @property
     def running(self) -> int:
-        """Tasks that run or wait for a thread."""
-        return self.coroutines + self._threads.busy + self._threads.waiting
+        """Tasks that run, or wait for a thread or a process."""
+        waiting = self._threads.waiting + self._processes.waiting
+        return self.coroutines + self._threads.busy + self._processes.busy + waiting
+
+
+def _kind(task: Definition) -> str:
+    return "loop" if task.is_coroutine else task.options.run_in

@@ -41,7 +41,7 @@ class Worker:
         self._stir = Stir()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._health = Health(shop, on_back=self._connected_anew, on_outage_over=self._put_off_sweeps)
-        self._road = Road(shop, self._stir, self._spawn)
+        self._road = Road(shop, self._stir, self._spawn, on_broken=self._broken)
         self._intake = Intake(shop, self._road, self._stir, self._health, on_doubt=self._doubt)
         self._scheduler = Scheduler(shop, self._health)
         self._renewal = RenewalThread(
@@ -77,7 +77,7 @@ class Worker:
     def forget(self) -> None:
         """Lets go of what an orphaned worker leaves in this process."""
         self._shop.events.unsubscribe(self._tell_hooks)
-        self._road.threads.close()
+        self._road.close()
 
     @property
     def leads(self) -> list[str]:
@@ -86,7 +86,7 @@ class Worker:
 
     @property
     def running(self) -> int:
-        """Tasks that run, or wait for a thread, here."""
+        """Tasks that run, or wait for a thread or a process, here."""
         return self._road.slots.running
 
     def start(self) -> None:
@@ -102,6 +102,7 @@ class Worker:
             self._upkeep.append(self._keep(self._hear_cancels()))
             self._claims = [self._keep(self._intake.claim_all()), self._keep(self._intake.hear_bells())]
             self._renewal.start()
+            self._road.warm_up()
         self._shop.events.emit(WorkerEvent("ready", self.token, ",".join(self._shop.queues)))
 
     async def stop(self, within_s: float | None = None) -> None:
@@ -136,7 +137,7 @@ class Worker:
         await asyncio.gather(*self._upkeep, return_exceptions=True)
         await self._leave()
         self._renewal.stop()
-        self._road.threads.close()
+        self._road.close()
         self._shop.events.emit(WorkerEvent("stopped", self.token))
         self._shop.events.unsubscribe(self._tell_hooks)
         await self._end_hooks()

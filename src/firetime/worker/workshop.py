@@ -18,6 +18,7 @@ from firetime.values.definition import Definition
 from firetime.values.errors import QueueError
 from firetime.values.events import Events, Trouble, WorkerEvent
 from firetime.values.settings import Settings
+from firetime.work.whereabouts import Whereabouts
 from firetime.worker.hooks import Hooks
 
 FailureHandler = Callable[[DeadLetter, BaseException], Awaitable[Any] | Any]
@@ -43,6 +44,8 @@ class Workshop:
     hooks: Hooks
     restore_schedules: Callable[[str], Awaitable[None]]
     """Writes the schedules that code declares for a queue, those that are there no more: the server has lost data."""
+    whereabouts: Callable[[], Whereabouts | None]
+    """How another process gets to the tasks. Raises ``InvalidOption`` where it cannot."""
     clock: ServerClock = field(default_factory=ServerClock)
     held: Held = field(default_factory=Held)
 

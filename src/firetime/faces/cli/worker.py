@@ -108,6 +108,7 @@ async def _several(command: list[str], count: int, *, burst: bool) -> int:
 
 def _prepared(name: str, given: dict[str, Any], level: Level, lifeline: int | None) -> TaskRunner:
     runner = load(name)
+    runner.target = name
     set_up(level, with_pid=lifeline is not None)
     runner.configure(**given)
     if lifeline is not None:
