@@ -251,7 +251,8 @@ class TaskRunner(Registry):
 
         While the server is away it says so in the log and waits for it: processes are started in any order.
         ``until_idle``: it also ends when nothing is ready and nothing runs here; what is delayed, or paused, does not
-        count. Raises ``BrokerRefused`` for what waiting does not mend, and ``RunnerAlreadyStarted``.
+        count. Raises ``BrokerRefused`` for what waiting does not mend, ``RunnerAlreadyStarted``, and, when it has stopped
+        for ``max_tasks`` or ``max_leaked_threads``, ``RestartNeeded``.
         """
         from firetime.worker.signals import run_until_asked
 

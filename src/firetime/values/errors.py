@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-Kind = Literal["fetch", "settle", "renew", "unlock", "election", "scheduler", "handler", "control"]
+Kind = Literal["fetch", "settle", "renew", "unlock", "election", "scheduler", "handler", "control", "loop"]
 """Which part of a worker met an infrastructure error."""
 
 
@@ -185,6 +185,30 @@ class LeaseLost(FiretimeError):
         self.task_id = task_id
 
 
+class LoopBlocked(FiretimeError):
+    """A worker's event loop has not turned for ``blocked_s`` seconds; ``stack`` is where it stands.
+
+    ``task`` is empty where it was no task, but a hook, or a library that the program runs beside the worker.
+    """
+
+    kind: Kind | None = "loop"
+
+    def __init__(self, task: str, task_id: str, blocked_s: float, stack: str) -> None:
+        self.task = task
+        self.task_id = task_id
+        self.blocked_s = blocked_s
+        self.stack = stack
+        advice = "make it a def task, or await where it waits" if task else "it is no task"
+        super().__init__(
+            f"{self.culprit} has blocked the event loop for {blocked_s:.1f} s ({advice}); it stands at\n{stack}"
+        )
+
+    @property
+    def culprit(self) -> str:
+        """Who it is, for people."""
+        return f"task {self.task!r} ({self.task_id})" if self.task else "something"
+
+
 class TaskUnlockFailed(FiretimeError):
     """A unique key could not be freed because it names another holder by now."""
 
@@ -194,6 +218,14 @@ class TaskUnlockFailed(FiretimeError):
         super().__init__(f"unique key {key!r} no longer belongs to {task_id!r}")
         self.key = key
         self.task_id = task_id
+
+
+class RestartNeeded(FiretimeError):
+    """A worker has stopped, as ``stop()`` does, so that its process can be started anew; ``reason`` says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"this process is to be started anew: {reason}")
+        self.reason = reason
 
 
 class RunnerAlreadyStarted(FiretimeError, RuntimeError):

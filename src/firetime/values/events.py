@@ -28,6 +28,8 @@ WorkerHappening = Literal[
     "remade",
     "long queue",
     "stale",
+    "unblocked",
+    "spent",
 ]
 
 

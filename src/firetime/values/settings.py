@@ -38,6 +38,13 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _address(name: str, value: Any) -> str:
+    host, _, port = str(value).rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise InvalidOption(name, value, "a port of 0 to 65535, or host:port")
+    return f"{host or '127.0.0.1'}:{int(port)}"
+
+
 def _queues(name: str, value: Any) -> tuple[str, ...]:
     names = value.split(",") if isinstance(value, str) else tuple(value)
     if not names:
@@ -72,6 +79,14 @@ class Settings:
     max_length: int = _about(0, "messages waiting in a queue before QueueFull; 0: no limit", _count(0))
     history_length: int = _about(10_000, "completed messages kept with delete_on_ack=False", _count(1))
     stall_limit: float = _about(300.0, "how long a blocked event loop keeps its leases", _span(1.0))
+    block_warning: float = _about(1.0, "how long a task may block the event loop before the log names it", _span(0.1))
+    max_leaked_threads: int | None = _about(
+        None,
+        "threads lost to tasks that ignored their timeout before the worker restarts (default: threads)",
+        _count(0),
+    )
+    max_tasks: int = _about(0, "tasks after which a worker stops, to be started anew; 0: never", _count(0))
+    health: str = _about("", "[host:]port of its health page over HTTP (host: 127.0.0.1)", _address)
     long_queue_threshold: int = _about(0, "waiting messages that call on_long_queue; 0: never", _count(0))
 
     @property
@@ -83,6 +98,11 @@ class Settings:
     def task_process_count(self) -> int:
         """How many processes run tasks: the cores that this process may use, where nothing is said."""
         return self.task_processes or _cores()
+
+    @property
+    def leaks_allowed(self) -> int:
+        """How many threads may be lost to tasks that ignored their timeout."""
+        return self.threads if self.max_leaked_threads is None else self.max_leaked_threads
 
     @property
     def sweep_s(self) -> float:

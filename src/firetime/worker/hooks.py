@@ -111,7 +111,9 @@ def log_event(event: Event) -> None:
         case TaskEvent():
             _log_task(event)
         case WorkerEvent(what, worker, queue, detail):
-            level = logging.WARNING if what in ("disconnected", "remade", "long queue", "stale") else logging.INFO
+            level = (
+                logging.WARNING if what in ("disconnected", "remade", "long queue", "stale", "spent") else logging.INFO
+            )
             _log.log(level, "worker %s %s", worker, " ".join(filter(None, (what, queue, detail))))
         case Trouble(error):
             kind = getattr(error, "kind", None) or "task"

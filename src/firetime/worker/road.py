@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -66,6 +67,7 @@ class Road:
             on_broken=on_broken,
         )
         self.slots = Slots(settings.concurrency, self.threads, self.processes, shop.tasks, shop.queues)
+        self.slots.left = settings.max_tasks or math.inf
         self.settler = Settler(
             Edges(
                 shop.server,
@@ -87,13 +89,23 @@ class Road:
         """Whether nothing is on the road."""
         return not self.running and not self._telling and not len(self._shop.held)
 
-    def runs(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether an asyncio task is one of the runs here."""
-        return any(isinstance(run, CoroutineRun) and run.task is task for run in self.running.values())
+    @property
+    def spent(self) -> str:
+        """Why this worker should make room for a new process; empty while it need not."""
+        leaked, allowed = self.threads.leaked, self._shop.settings.leaks_allowed
+        if leaked > allowed:
+            return f"{leaked} threads are lost to tasks that ignored their timeout"
+        return f"it has taken {self.taken} tasks, as many as max_tasks allows" if self.slots.left <= 0 else ""
+
+    def delivery_of(self, task: asyncio.Task[Any] | None) -> Delivery | None:
+        """What an asyncio task runs, if it is one of the runs here; from any thread."""
+        runs = tuple(self.running.values())
+        return next((run.delivery for run in runs if isinstance(run, CoroutineRun) and run.task is task), None)
 
     def take(self, claimed: Claimed) -> None:
         """Starts what was claimed, or gives it its end."""
         self.taken += len(claimed.deliveries)
+        self.slots.left -= len(claimed.deliveries)
         self._shop.held.add(claimed.deliveries)
         for delivery in claimed.deliveries:
             self._start(delivery)

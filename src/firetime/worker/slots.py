@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 
 from firetime.values.definition import Definition
@@ -23,6 +24,8 @@ class Slots:
         self.concurrency = concurrency
         self.coroutines = 0
         """Coroutine tasks that run."""
+        self.left = math.inf
+        """How many tasks it may still take before it makes room for a new process."""
         self.told = 0
         """Messages whose failure handler runs: they take a slot each, so that a slow handler slows the claims down."""
         self._threads = threads
@@ -43,7 +46,7 @@ class Slots:
             "thread": mixed * self._threads.size - self._threads.busy - self._threads.waiting,
             "process": mixed * self._processes.size - self._processes.busy - self._processes.waiting,
         }
-        return max(0, min(room[kind] for kind in kinds) - self.told)
+        return int(max(0, min(min(room[kind] for kind in kinds) - self.told, self.left)))
 
     @property
     def running(self) -> int:
