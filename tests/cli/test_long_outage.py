@@ -40,7 +40,8 @@ async def test_a_long_outage_costs_few_lines_and_hardly_any_time_and_ends_by_its
 ) -> None:
     server = start_server(append_only=True)
     proxy = start_proxy(server.url)
-    worker = shell.start("worker", "app", env={"FIRETIME_URL": proxy.url})
+    queues = [word for queue in (shell.queue, *map(str, range(9))) for word in ("--queue", queue)]
+    worker = shell.start("worker", "app", *queues, env={"FIRETIME_URL": proxy.url})
     runner = TaskRunner(server.url)
     await send(runner, shell.queue, "greet", "before")
     await soon(lambda: told(worker, "promoted") and "greet before" in shell.journal())

@@ -55,6 +55,8 @@ class Trouble(msgspec.Struct, frozen=True):
     """An infrastructure error; ``error.kind`` tells which part of the worker met it."""
 
     error: BaseException
+    echo: bool = False
+    """Whether the like of it was told already, of another queue: the log needs no second line."""
 
 
 Event = TaskEvent | WorkerEvent | Trouble

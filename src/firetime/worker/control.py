@@ -20,6 +20,7 @@ async def hear_cancels(shop: Workshop, health: Health, cancel: Callable[[str], N
     line = shop.server.line()
     channels = [keys.control_channel for keys in shop.queues.values()]
     while True:
+        patience.turns(_SILENCE_S)
         try:
             await line.say("SUBSCRIBE", *channels)
             silent = 0

@@ -32,6 +32,8 @@ class Slots:
         self._processes = processes
         self._tasks = tasks
         self._queues = queues
+        self._known = 0
+        self._registered: set[str] = set()
 
     def free(self) -> int:
         """How many deliveries to claim at most.
@@ -39,7 +41,7 @@ class Slots:
         A claim cannot choose between kinds of tasks. Where several are registered, as many ``def`` tasks as there are
         threads may wait here for one, and as many as there are processes, so that these being busy keeps nobody else out.
         """
-        kinds = {_kind(each) for each in self._tasks.values() if each.options.queue in self._queues} or {"loop"}
+        kinds = self._kinds()
         mixed = 2 if len(kinds) > 1 else 1
         room = {
             "loop": self.concurrency - self.coroutines,
@@ -47,6 +49,13 @@ class Slots:
             "process": mixed * self._processes.size - self._processes.busy - self._processes.waiting,
         }
         return int(max(0, min(min(room[kind] for kind in kinds) - self.told, self.left)))
+
+    def _kinds(self) -> set[str]:
+        # tasks are only ever added
+        if self._known != len(self._tasks):
+            self._known = len(self._tasks)
+            self._registered = {_kind(each) for each in self._tasks.values() if each.options.queue in self._queues}
+        return self._registered or {"loop"}
 
     @property
     def running(self) -> int:

@@ -43,7 +43,7 @@ class Worker:
         self._stir = Stir()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._health = Health(shop, on_back=self._connected_anew, on_outage_over=self._put_off_sweeps)
-        self._road = Road(shop, self._stir, self._spawn, on_broken=self._broken)
+        self._road = Road(shop, self._stir, self._spawn, on_broken=self._lacking_processes)
         self._intake = Intake(shop, self._road, self._stir, self._health, on_doubt=self._doubt)
         self._scheduler = Scheduler(shop, self._health)
         self._renewal = RenewalThread(
@@ -224,6 +224,12 @@ class Worker:
         say(_log, logging.CRITICAL, "worker %s: a part of it broke", self.token, error=error)
         if not self._over.done():
             self._over.set_exception(error)
+
+    def _lacking_processes(self, error: BaseException) -> None:
+        """No process can be made for its tasks: it stops, so that they go back to workers that may run them."""
+        self._broken(error)
+        if self._ending is None:
+            self._ending = self._spawn(self._end(None))
 
     def _tell_hooks(self, event: Event) -> None:
         # nothing else may push out of the buffer what a hook is to hear of

@@ -123,10 +123,11 @@ class Health:
         """A loop has failed."""
         if loop not in self._down:
             first = not self._down
+            echo = any(_alike(loop, other) for other in self._down)
             self._down[loop] = time.monotonic(), str(error)
             if first:
                 self._shop.events.emit(WorkerEvent("disconnected", self._shop.token, detail=str(error)))
-            self._shop.events.emit(Trouble(error))
+            self._shop.events.emit(Trouble(error, echo))
 
     def back(self, loop: str) -> None:
         """A loop has succeeded."""
@@ -137,6 +138,11 @@ class Health:
             self._on_back()
             if not self._down:
                 self._shop.events.emit(WorkerEvent("reconnected", self._shop.token))
+
+
+def _alike(loop: str, other: str) -> bool:
+    # "claim from one", "claim from another": with many queues an outage must not fill the log
+    return loop.partition(" ")[0] == other.partition(" ")[0]
 
 
 def _sees_outages(loop: str) -> bool:
