@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _CALL_S = 10.0
+_TURNS = 3
 
 
 class HeldRequest:
@@ -137,6 +138,11 @@ class FaultProxy:
 
     async def _refuse(self) -> None:
         if self._listener is not None:
+            for door in self._listener.sockets:
+                self._loop.remove_reader(door)
+            # whom asyncio has let in by now is served: it would leave him behind, were it closed at once
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
             self._listener.close()
             self._listener = None
 
