@@ -212,6 +212,9 @@ def tell(error: BaseException, options: TaskOptions, *, failures: int, lease_s: 
         with contextlib.suppress(Exception):  # one that fails: the worker pauses as if there were none
             pause_s = checked_delay("backoff", options.backoff.delay_s(failures=failures, error=error, lease_s=lease_s))
     words = {"type": noted.type, "text": noted.text, "traceback": noted.traceback}
+    if judged.rejected is not None:
+        # whatever it was given for a reason, lone surrogates too, has to travel
+        words["rejected"] = str(judged.rejected).encode("utf-8", "backslashreplace").decode()
     return msgspec.structs.replace(judged, **words, pause_s=pause_s)
 
 

@@ -10,8 +10,17 @@ import time
 from collections.abc import Callable
 from queue import SimpleQueue
 
+import msgspec
+
 from firetime.values.definition import Definition
-from firetime.values.errors import FailedElsewhere, InvalidOption, TaskCrashed, TaskTimeout, WrongContext
+from firetime.values.errors import (
+    FailedElsewhere,
+    InvalidOption,
+    InvalidTaskPayload,
+    TaskCrashed,
+    TaskTimeout,
+    WrongContext,
+)
 from firetime.values.log import say
 from firetime.values.message import Delivery
 from firetime.values.verdict import Outcome
@@ -63,7 +72,12 @@ class ProcessRun:
         if isinstance(answer, Died):
             self._report(Outcome("vanished", error=TaskCrashed(self.delivery.task, 1, answer.how)))
             return
-        report = report_decoder.decode(answer)
+        try:
+            report = report_decoder.decode(answer)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            # its own code may write what it likes to any descriptor
+            self._report(Outcome("raised", error=InvalidTaskPayload(self.delivery.task, f"its report: {error}")))
+            return
         timeout_s = timeout_of(self.delivery, self._definition)
         if timeout_s is not None and report.duration_s > timeout_s:
             # the event loop was blocked when the timer should have struck
