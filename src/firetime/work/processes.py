@@ -74,9 +74,9 @@ class ProcessRun:
             return
         try:
             report = report_decoder.decode(answer)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as spoilt:
             # its own code may write what it likes to any descriptor
-            self._report(Outcome("raised", error=InvalidTaskPayload(self.delivery.task, f"its report: {error}")))
+            self._report(Outcome("raised", error=InvalidTaskPayload(self.delivery.task, f"its report: {spoilt}")))
             return
         timeout_s = timeout_of(self.delivery, self._definition)
         if timeout_s is not None and report.duration_s > timeout_s:
