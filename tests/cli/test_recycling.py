@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from firetime import RestartNeeded, TaskRunner
+from firetime.testing import drain
 from tests.cli.shell import Shell, process_ids, send, soon, told
 from tests.embedded.users import alive
 from tests.kit.asking import ask
@@ -96,6 +97,21 @@ async def test_a_program_of_its_own_is_told_so(valkey: ServerProcess, queue_name
         await until(lambda: worker.spent)
         assert not worker.healthy
         assert "process" in worker.wellbeing.ailing
+
+
+async def test_draining_more_than_max_tasks_says_so_instead_of_waiting(valkey: ServerProcess, queue_name: str) -> None:
+    runner = TaskRunner(valkey.url, queues=(queue_name,), max_tasks=2)
+
+    @runner.task(queue=queue_name)
+    async def work() -> None: ...
+
+    for _ in range(3):
+        await work.dispatch()
+    with pytest.raises(RestartNeeded, match="max_tasks"):
+        await drain(runner)
+    await drain(runner)
+    assert (await runner.stats(queue_name)).ready == 0
+    await runner.aclose()
 
 
 async def test_workers_of_one_command_serve_their_health_side_by_side(shell: Shell) -> None:

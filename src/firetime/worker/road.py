@@ -90,12 +90,17 @@ class Road:
         return not self.running and not self._telling and not len(self._shop.held)
 
     @property
+    def takes_no_more(self) -> bool:
+        """Whether it has taken as many tasks as it may."""
+        return self.slots.left <= 0
+
+    @property
     def spent(self) -> str:
         """Why this worker should make room for a new process; empty while it need not."""
         leaked, allowed = self.threads.leaked, self._shop.settings.leaks_allowed
         if leaked > allowed:
             return f"{leaked} threads are lost to tasks that ignored their timeout"
-        return f"it has taken {self.taken} tasks, as many as max_tasks allows" if self.slots.left <= 0 else ""
+        return f"it has taken {self.taken} tasks, as many as max_tasks allows" if self.takes_no_more else ""
 
     def delivery_of(self, task: asyncio.Task[Any] | None) -> Delivery | None:
         """What an asyncio task runs, if it is one of the runs here; from any thread."""

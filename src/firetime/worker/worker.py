@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from firetime.upkeep.lease import Renewed
-from firetime.values.errors import QueueError, WrongContext
+from firetime.values.errors import QueueError, RestartNeeded, WrongContext
 from firetime.values.events import Event, WorkerEvent
 from firetime.values.log import say
 from firetime.worker.control import hear_cancels
@@ -179,15 +179,25 @@ class Worker:
         self._stir.notify()
 
     async def until_idle(self) -> None:
-        """Until nothing is ready or running in its queues; what is delayed does not count."""
+        """Until nothing is ready or running in its queues; what is delayed does not count.
+
+        Raises ``RestartNeeded`` where ``max_tasks`` are taken, so that it would wait for ever.
+        """
         while True:
-            await self._until(lambda: self._intake.quiet and self._road.clear, None)
+            await self._until_quiet()
+            await self._until(lambda: self._road.clear, None)
             taken = self._road.taken
             self._intake.look_again()
-            await self._until(lambda: self._intake.quiet, None)
+            await self._until_quiet()
             # what came meanwhile may be ready again, for a retry, behind the back of the last claim
             if self._road.taken == taken:
                 return
+
+    async def _until_quiet(self) -> None:
+        await self._until(lambda: self._intake.quiet or self._road.takes_no_more, None)
+        if self._road.takes_no_more and not self._intake.quiet:
+            await self._until(lambda: self._road.clear, None)
+            raise RestartNeeded(self._road.spent)
 
     async def until_spent(self) -> None:
         """Until it should make room for a new process: see ``spent``. It goes on until it is stopped."""
