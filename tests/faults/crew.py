@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.kit.processes import WorkerProcess
 
 _PROGRAM = Path(__file__).with_name("program.py")
+_COMPUTING = Path(__file__).with_name("computing.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,15 @@ class Crew:
 
     def start(self, url: str | None = None, **settings: Any) -> WorkerProcess:
         """One more worker process."""
-        words = (url or self.url, self.prefix, json.dumps(settings))
-        return self._start_worker(_PROGRAM, *words, env={"TEST_JOURNAL": self.url})
+        return self._start(_PROGRAM, url or self.url, settings)
+
+    def start_computing(self, **settings: Any) -> WorkerProcess:
+        """One more whose tasks run in processes of their own; see ``computing.py``."""
+        return self._start(_COMPUTING, self.url, settings)
+
+    def _start(self, program: Path, url: str, settings: dict[str, Any]) -> WorkerProcess:
+        words = (url, self.prefix, json.dumps(settings))
+        return self._start_worker(program, *words, env={"TEST_JOURNAL": self.url})
 
     @property
     def journal(self) -> list[Line]:

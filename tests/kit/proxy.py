@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _CALL_S = 10.0
+_TURNS = 3
 
 
 class HeldRequest:

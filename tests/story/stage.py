@@ -60,7 +60,8 @@ async def new_runner(request: pytest.FixtureRequest, prefix: str, raw: Redis) ->
     made: list[TaskRunner] = []
 
     def new(url: str | None = None, **settings: Any) -> TaskRunner:
-        made.append(TaskRunner(url or here, **{"prefix": prefix, "shutdown": 5.0, **settings}))
+        # a busy machine, or a test that waits for its proxy, blocks the event loop that all of a test share
+        made.append(TaskRunner(url or here, **{"prefix": prefix, "shutdown": 5.0, "block_warning": 30, **settings}))
         return made[-1]
 
     yield new

@@ -29,6 +29,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     running: int = 0
     version: str = ""
     seen_ms: int = 0
+    ailing: tuple[str, ...] = ()
+    """Which of its parts do not do their work, as it told itself."""
 
     @property
     def works(self) -> bool:

@@ -50,6 +50,8 @@ class Definition:
         self.function = function
         self.options = options
         self.is_coroutine = inspect.iscoroutinefunction(function)
+        if self.is_coroutine and options.run_in == "process":
+            raise InvalidOption("run_in", "process", "a def function: a coroutine runs on the worker's event loop")
         self.signature = inspect.signature(function)
         self._decoders, self._rest, self._rest_named = _argument_decoders(self.name, function, self.signature)
         self._simple = not self.signature.parameters

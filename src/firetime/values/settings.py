@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,17 @@ def _count(least: int) -> Callable[[str, Any], int]:
     return check
 
 
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _address(name: str, value: Any) -> str:
+    host, _, port = str(value).rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise InvalidOption(name, value, "a port of 0 to 65535, or host:port")
+    return f"{host or '127.0.0.1'}:{int(port)}"
+
+
 def _queues(name: str, value: Any) -> tuple[str, ...]:
     names = value.split(",") if isinstance(value, str) else tuple(value)
     if not names:
@@ -61,6 +73,10 @@ class Settings:
     )
     concurrency: int = _about(100, "coroutine tasks at once", _count(1))
     threads: int = _about(16, "def tasks at once", _count(1))
+    task_processes: int | None = _about(
+        None, "run_in='process' tasks at once, a process each (default: one for each core)", _count(1)
+    )
+    recycle_processes: int = _about(0, "tasks after which such a process is replaced; 0: never", _count(0))
     lease: float = _about(15.0, "how long a silent worker keeps its tasks", _span(0.2))
     heartbeat: float | None = _about(None, "how often leases are renewed (default: lease / 3)", _span(0.05))
     sweep: float | None = _about(None, "how often lost leases are looked for (default: lease / 3)", _span(0.05))
@@ -76,6 +92,14 @@ class Settings:
     max_length: int = _about(0, "messages waiting in a queue before QueueFull; 0: no limit", _count(0))
     history_length: int = _about(10_000, "completed messages kept with delete_on_ack=False", _count(1))
     stall_limit: float = _about(300.0, "how long a blocked event loop keeps its leases", _span(1.0))
+    block_warning: float = _about(1.0, "how long a task may block the event loop before the log names it", _span(0.1))
+    max_leaked_threads: int | None = _about(
+        None,
+        "threads lost to tasks that ignored their timeout before the worker restarts (default: threads)",
+        _count(0),
+    )
+    max_tasks: int = _about(0, "tasks after which a worker stops, to be started anew; 0: never", _count(0))
+    health: str = _about("", "[host:]port of its health page over HTTP (host: 127.0.0.1)", _address)
     long_queue_threshold: int = _about(0, "waiting messages that call on_long_queue; 0: never", _count(0))
 
     @property
@@ -87,6 +111,16 @@ class Settings:
     def heartbeat_s(self) -> float:
         """How often leases are renewed."""
         return self.lease / 3 if self.heartbeat is None else self.heartbeat
+
+    @property
+    def task_process_count(self) -> int:
+        """How many processes run tasks: the cores that this process may use, where nothing is said."""
+        return self.task_processes or _cores()
+
+    @property
+    def leaks_allowed(self) -> int:
+        """How many threads may be lost to tasks that ignored their timeout."""
+        return self.threads if self.max_leaked_threads is None else self.max_leaked_threads
 
     @property
     def sweep_s(self) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from firetime.values.errors import FailedElsewhere
 from firetime.values.message import UNREADABLE, Note, State
 
 KEPT_NOTES = 9
@@ -52,6 +53,8 @@ def write_state(state: State, sealed: Callable[[bytes], bytes] | None = None) ->
 
 def note(error: BaseException, at_ms: int) -> Note:
     """An error as it is kept. A failing ``str()`` of user code's error must not lose the failure itself."""
+    if isinstance(error, FailedElsewhere):
+        return Note(error.cause_type, error.cause_text, error.traceback, at_ms)
     try:
         text = str(error)[:_MOST_TEXT]
         trace = "".join(traceback.format_exception(error))[-MOST_TRACEBACK:]

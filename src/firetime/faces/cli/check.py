@@ -45,7 +45,10 @@ def register(app: typer.Typer) -> None:
 
 def check(
     worker: Annotated[
-        bool, typer.Option("--worker", help="Also exit with 1 when no worker of a queue was seen for 3 leases.")
+        bool,
+        typer.Option(
+            "--worker", help="Also exit with 1 when no worker of a queue was seen for 3 leases, or none is well."
+        ),
     ] = False,
     here: Annotated[bool, typer.Option("--here", help="With --worker: only workers of this host count.")] = False,
     queue: Queues = None,
@@ -108,11 +111,20 @@ async def _judge_workers(runner: TaskRunner, findings: Findings, queues: list[st
     where = f" on {socket.gethostname()}" if here else ""
     for name in queues:
         now_ms = (await runner.stats(name)).server_ms
-        if not any(
-            each.works and now_ms - each.seen_ms <= gone_s * 1000 and (not here or each.host == socket.gethostname())
+        seen = [
+            each
             for each in await runner.overview.workers(name)
-        ):
+            if each.works and now_ms - each.seen_ms <= gone_s * 1000 and (not here or each.host == socket.gethostname())
+        ]
+        ailing = [
+            f"worker {each.worker} ({each.host}, pid {each.pid}) of queue {name} does not work: {', '.join(each.ailing)}"
+            for each in seen
+            if each.ailing
+        ]
+        if not seen:
             findings.problems.append(f"no worker of queue {name}{where} was seen for {span(gone_s)}")
+        # where others work, an ailing one is a loss of room only
+        (findings.problems if len(ailing) == len(seen) else findings.warnings).extend(ailing)
     if not queues:
         findings.problems.append("no worker: there is no queue yet")
 
