@@ -11,7 +11,7 @@ from firetime.upkeep.lease import Renewed
 from firetime.values.errors import QueueError, RestartNeeded, WrongContext
 from firetime.values.events import Event, WorkerEvent
 from firetime.values.log import say
-from firetime.worker.control import hear_cancels
+from firetime.worker.control import hear_cancels, when_heard
 from firetime.worker.heartbeat import RenewalThread
 from firetime.worker.hooks import Buffer, call_hooks
 from firetime.worker.intake import Intake
@@ -123,8 +123,11 @@ class Worker:
             self._upkeep.append(self._keep(self._scheduler.run()))
         if self._works:
             self._upkeep.append(self._keep(self._settle_all()))
-            self._upkeep.append(self._keep(hear_cancels(self._shop, self._health, self._road.cancel)))
-            self._claims = [self._keep(self._intake.claim_all()), self._keep(self._intake.hear_bells())]
+            hears, renew = asyncio.Event(), self._renewal.at_once
+            cancels = hear_cancels(self._shop, self._health, self._road.cancel, hears=hears, on_hearing=renew)
+            self._upkeep.append(self._keep(cancels))
+            claims = when_heard(hears, self._intake.claim_all)
+            self._claims = [self._keep(claims), self._keep(self._intake.hear_bells())]
             self._road.warm_up()
         self._renewal.start(self._vigil.keep, renews=self._works)
         self._shop.events.emit(
