@@ -144,7 +144,7 @@ class TaskRunner(Producer):
             raise RunnerAlreadyStarted
         self.sourced = reconfigured(self.sourced, settings)
         self.settings = self.sourced.settings
-        self.overview = Overview(self.desk, gone_s=3 * self.settings.lease)
+        self.look_with(gone_s=3 * self.settings.lease)
 
     async def start(self, *, workers: bool = True, scheduler: bool = True) -> None:
         """Starts working here and returns at once; ``stop()`` ends it.

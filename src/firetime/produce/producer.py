@@ -24,7 +24,11 @@ class Producer(Registry):
 
     def __init__(self, desk: Desk, *, gone_s: float) -> None:
         super().__init__(desk)
-        self.overview = Overview(desk, gone_s=gone_s)
+        self.look_with(gone_s=gone_s)
+
+    def look_with(self, *, gone_s: float) -> None:
+        """A worker that was silent for so long counts as gone."""
+        self.overview = Overview(self.desk, gone_s=gone_s)
 
     # --- sending
 
