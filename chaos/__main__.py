@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 
 from chaos.crew import ROOT
+from chaos.loss import SCENARIOS, Loss, lose
 from chaos.plan import Plan
 from chaos.report import text, write
-from chaos.run import play
+from chaos.run import Outcome, play
 from tests.kit.servers import KINDS
 
 _REPORTS = ROOT / "docs" / "chaos"
@@ -33,18 +34,21 @@ def main() -> None:
         appendfsync=asked.appendfsync,
         server=asked.server,
     )
-    command = (
-        f'make chaos CHAOS="--tasks {plan.tasks} --faults {plan.faults} --minutes {asked.minutes:g} --seed {plan.seed}"'
-    )
+    what = f"--lose {asked.lose}" if asked.lose else f"--faults {plan.faults}"
+    command = f'make chaos CHAOS="--tasks {plan.tasks} {what} --minutes {asked.minutes:g} --seed {plan.seed}"'
     with tempfile.TemporaryDirectory(prefix="firetime-chaos-") as made:
         folder = Path(asked.keep or made)
         folder.mkdir(parents=True, exist_ok=True)
-        outcome = asyncio.run(play(plan, folder, _say))
+        outcome = asyncio.run(_played(plan, asked.lose, folder))
     print(text(outcome))
     if asked.report:
-        write(outcome, _REPORTS, asked.report, command)
-        _say(f"written: docs/chaos/{asked.report}.md and .json")
+        write(outcome, _REPORTS, asked.lose or asked.report, command)
+        _say(f"written: docs/chaos/{asked.lose or asked.report}.md and .json")
     sys.exit(0 if outcome.held else 1)
+
+
+async def _played(plan: Plan, scenario: str | None, folder: Path) -> Outcome | Loss:
+    return await (play(plan, folder, _say) if scenario is None else lose(scenario, plan, folder, _say))
 
 
 _BEGAN = time.monotonic()
@@ -65,6 +69,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--lease", type=float, default=2.5, help="the workers' lease in seconds (default 2.5)")
     parser.add_argument("--appendfsync", default="always", choices=("always", "everysec", "no"))
     parser.add_argument("--server", default="valkey9", choices=list(KINDS))
+    parser.add_argument("--lose", choices=list(SCENARIOS), help="no faults, but a server that loses data in mid-run")
     parser.add_argument("--report", default="report", help="name of the page written in docs/chaos (default report)")
     parser.add_argument("--keep", metavar="FOLDER", help="leave journals, logs and ledger there (default: dropped)")
     return parser.parse_args()

@@ -36,8 +36,9 @@ class Struck(msgspec.Struct, frozen=True):
 
     began_us: int
     ended_us: int
-    kills: bool
-    silences: bool
+    kills: bool = False
+    stops: bool = False
+    silences: bool = False
 
 
 _RUNS = """
@@ -64,20 +65,23 @@ class Excuses:
         self._of: defaultdict[str, list[Struck]] = defaultdict(list)
         for kind, struck, began_us, ended_us in ledger.rows("SELECT kind, struck, began_us, ended_us FROM fault"):
             known = KINDS.get(str(kind))
-            kills, silences = (known.kills, known.silences) if known else (False, True)
-            self._of[str(struck)].append(Struck(cast(int, began_us), cast(int, ended_us), kills, silences))
+            times = cast(int, began_us), cast(int, ended_us)
+            what = (known.kills, known.stops, known.silences) if known else (False, False, True)
+            self._of[str(struck)].append(Struck(*times, *what))
         for slot, began_us, ended_us in ledger.rows("SELECT slot, began_us, ended_us FROM stall"):
-            self._of[str(slot)].append(Struck(cast(int, began_us), cast(int, ended_us), False, True))
+            self._of[str(slot)].append(Struck(cast(int, began_us), cast(int, ended_us), silences=True))
 
     def for_repeat(self, before: Run, again_us: int) -> str | None:
-        """Why it was run again: ``killed``, ``silent``, or None: there is no excuse."""
-        since_us = before.began_us - self._lease_us
-        silent_us = covered(self._silences(before.slot), since_us, again_us)
-        patience_us = silent_us + round(_SETTLES_S * 1e6)
+        """Why it was run again: ``killed``, ``stopped``, ``silent``, or None: there is no excuse."""
+        silent_us = covered(self._silences(before.slot), before.began_us - self._lease_us, again_us)
+        last_us = again_us if before.ended_us is None else before.ended_us
+        known_us = last_us + silent_us + round(_SETTLES_S * 1e6)
         for each in self._of[before.slot]:
-            reached = before.ended_us is None or each.began_us <= before.ended_us + patience_us
-            if each.kills and each.ended_us >= before.began_us and each.began_us <= again_us and reached:
-                return "killed"
+            if each.ended_us >= before.began_us and each.began_us <= again_us:
+                if each.kills and each.began_us <= known_us:
+                    return "killed"
+                if each.stops and each.began_us <= last_us:
+                    return "stopped"
         return "silent" if silent_us >= self._lease_us / 3 else None
 
     def anything(self, slot: str, from_us: int, to_us: int) -> bool:

@@ -26,11 +26,13 @@ class Kind(msgspec.Struct, frozen=True):
     """Whether it keeps the server and who it strikes from hearing of each other while it lasts."""
     kills: bool = False
     """Whether a process that it strikes never tells how its tasks ended."""
+    stops: bool = False
+    """Whether a process that it strikes gives back what has not ended."""
 
 
 KINDS: dict[str, Kind] = {
     "worker killed": Kind("worker", 14, kills=True),
-    "worker asked to stop": Kind("worker", 5, kills=True),
+    "worker asked to stop": Kind("worker", 5, stops=True),
     "worker frozen": Kind("worker", 10, (0.2, 2.0), silences=True),
     "leader killed": Kind("leader", 5, kills=True),
     "leader frozen": Kind("leader", 5, (0.2, 2.0), silences=True),

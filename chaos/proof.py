@@ -105,3 +105,9 @@ def broken_promises(ledger: Ledger, plan: Plan) -> list[Broken]:
         if examples:
             found.append(Broken(promise, len(examples), examples[:5]))
     return found
+
+
+def early_starts(ledger: Ledger) -> list[str]:
+    """The ids of all that started early, by any of the clocks that can tell."""
+    questions = [question for promise, question in _QUESTIONS.items() if promise.startswith("early")]
+    return sorted({str(row[0]) for question in questions for row in ledger.rows(question)})

@@ -4,62 +4,48 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
+from chaos.loss import Loss
 from chaos.run import Outcome
 from firetime.values.version import __version__
 
 
-def text(outcome: Outcome) -> str:
+def text(outcome: Outcome | Loss) -> str:
     """The figures, for a terminal."""
-    figures = outcome.figures
-    lines = [f"{name:<44}{value:>14}" for name, value in _rows(outcome)]
-    lines.append("faults: " + ", ".join(f"{kind} {times}" for kind, times in figures.faults.items()))
+    lines = [f"{name:<50}{value:>16}" for name, value in _rows(outcome)]
+    if isinstance(outcome, Outcome):
+        lines.append("faults: " + ", ".join(f"{kind} {times}" for kind, times in outcome.figures.faults.items()))
     if outcome.held:
         lines.append("every promise held")
     lines += [f"BROKEN: {each.promise}: {each.times}; {'; '.join(each.examples)}" for each in outcome.broken]
     return "\n".join(lines)
 
 
-def page(outcome: Outcome, command: str) -> str:
+def page(outcome: Outcome | Loss, command: str) -> str:
     """The report as Markdown."""
-    plan, figures = outcome.plan, outcome.figures
     verdict = "Every promise held." if outcome.held else "**Not every promise held.**"
-    faults = sum(figures.faults.values())
-    told = f"{figures.dispatched:,} tasks dispatched, {faults:,} faults, {figures.lost} lost, {figures.early} early."
     return "\n".join(
         [
-            "# Chaos: what came of the worst day",
+            f"# Chaos: {_title(outcome)}",
             "",
-            f"`{command}`: {told} {verdict}",
+            f"`{command}`: {_sentence(outcome)} {verdict}",
             "",
-            "| | |",
-            "|---|---:|",
-            *(f"| {name} | {value} |" for name, value in _rows(outcome)),
-            "",
-            "| fault | times |",
-            "|---|---:|",
-            *(f"| {kind} | {times} |" for kind, times in figures.faults.items()),
-            "",
+            *_table("", "", _rows(outcome)),
+            *(_table("fault", "times", outcome.figures.faults.items()) if isinstance(outcome, Outcome) else []),
             *(f"- broken: {each.promise}: {each.times} ({'; '.join(each.examples)})" for each in outcome.broken),
             *([""] if outcome.broken else []),
-            "| setting | |",
-            "|---|---|",
-            *(f"| {name} | {value} |" for name, value in msgspec.to_builtins(plan).items()),
-            f"| firetime | {__version__} |",
-            f"| server | {outcome.server} |",
-            f"| Python | {platform.python_version()} |",
-            f"| machine | {os.cpu_count()} processors, {platform.system()} {platform.machine()} |",
-            "",
+            *_table("setting", "", [*msgspec.to_builtins(outcome.plan).items(), *_surroundings(outcome)]),
             "How it is done, what is proved, and what a seed reproduces: [README.md](README.md).",
             "",
         ]
     )
 
 
-def write(outcome: Outcome, folder: Path, name: str, command: str) -> None:
+def write(outcome: Outcome | Loss, folder: Path, name: str, command: str) -> None:
     """Writes both."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.md").write_text(page(outcome, command), encoding="utf-8")
@@ -67,7 +53,39 @@ def write(outcome: Outcome, folder: Path, name: str, command: str) -> None:
     (folder / f"{name}.json").write_bytes(told + b"\n")
 
 
-def _rows(outcome: Outcome) -> list[tuple[str, str]]:
+def _title(outcome: Outcome | Loss) -> str:
+    if isinstance(outcome, Outcome):
+        return "what came of the worst day"
+    return {"flush": "FLUSHALL in mid-run", "failover": "failover to a replica that lagged behind"}[outcome.scenario]
+
+
+def _sentence(outcome: Outcome | Loss) -> str:
+    if isinstance(outcome, Loss):
+        return (
+            f"{outcome.lost:,} of {outcome.before:,} tasks were lost with the server's data; all {outcome.after:,} that were"
+            f" dispatched after it was back are done, the first after {outcome.recovered_s:g} s; {outcome.early} early."
+        )
+    figures = outcome.figures
+    faults = sum(figures.faults.values())
+    return f"{figures.dispatched:,} tasks dispatched, {faults:,} faults, {figures.lost} lost, {figures.early} early."
+
+
+def _table(left: str, right: str, rows: Iterable[tuple[str, object]]) -> list[str]:
+    return [f"| {left} | {right} |", "|---|---:|", *(f"| {name} | {value} |" for name, value in rows), ""]
+
+
+def _surroundings(outcome: Outcome | Loss) -> list[tuple[str, str]]:
+    return [
+        ("firetime", __version__),
+        ("server", outcome.server),
+        ("Python", platform.python_version()),
+        ("machine", f"{os.cpu_count()} processors, {platform.system()} {platform.machine()}"),
+    ]
+
+
+def _rows(outcome: Outcome | Loss) -> list[tuple[str, str]]:
+    if isinstance(outcome, Loss):
+        return _rows_of_loss(outcome)
     figures = outcome.figures
     repeats = ", ".join(f"{why} {times:,}" for why, times in figures.repeats.items()) or "0"
     return [
@@ -99,3 +117,16 @@ def _rows(outcome: Outcome) -> list[tuple[str, str]]:
 
 def _pairs(figures: dict[str, float]) -> str:
     return ", ".join(f"{name} {value:,g}" for name, value in figures.items()) or "none"
+
+
+def _rows_of_loss(loss: Loss) -> list[tuple[str, str]]:
+    return [
+        ("acknowledged before", f"{loss.before:,}"),
+        ("of those, lost with the server's data", f"{loss.lost:,}"),
+        ("of those, run again: their end was lost", f"{loss.run_again:,}"),
+        ("acknowledged after the server was back", f"{loss.after:,}"),
+        ("early", f"{loss.early:,}"),
+        ("until one of those had ended, s", f"{loss.recovered_s:g}"),
+        ("of that, waiting for a processor, s", f"{loss.stood_still_s:g}"),
+        ("took, s", f"{loss.took_s:,g}"),
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 
 from chaos.faults import schedule
 from chaos.figures import Figures, count
-from chaos.journal import Journal
+from chaos.journal import Journal, told
 from chaos.ledger import Ledger
 from chaos.plan import QUEUES, Plan
 from chaos.probe import Probe
@@ -52,21 +52,18 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 async def play(plan: Plan, folder: Path, say: Say) -> Outcome:
     """Plays a plan; the journals, logs and the ledger are left in the folder."""
     began = time.monotonic()
-    stage = Stage(plan, folder)
+    stage, faults = Stage(plan, folder), schedule(plan)
+    say(f"seed {plan.seed}: {plan.tasks:,} tasks and {len(faults)} faults in {plan.seconds:g} s")
     try:
-        probe = Probe(stage.server.url, stage.diary)
-        server = f"{'Valkey' if plan.server.startswith('valkey') else 'Redis'} {_version(stage)}"
-        await _worst_day(stage, say)
-        await _drain(stage, say)
+        probe, server = Probe(stage.server.url, stage.diary), server_name(stage)
+        await worst_day(stage, lambda sender: Striker(stage, sender).strike(faults), say)
+        await drain(stage, say)
         probe.close()
         ledger = Ledger(folder / "ledger.sqlite")
-        broken = await _close_down(stage, ledger, say)
+        broken = await close_down(stage, ledger, say)
     finally:
         stage.close()
-    say("the journals are merged and asked")
-    ledger.read(folder)
-    ledger.take_happened(stage.diary.happened)
-    ledger.close_the_books()
+    merge(stage, ledger, say)
     broken += broken_promises(ledger, plan)
     figures = count(ledger, plan, round(stage.began_s * 1e6))
     ledger.close()
@@ -80,18 +77,16 @@ async def play(plan: Plan, folder: Path, say: Say) -> Outcome:
     )
 
 
-async def _worst_day(stage: Stage, say: Say) -> None:
-    """The load and the faults, until both are over; who was killed is followed by another all the while."""
-    plan, faults = stage.plan, schedule(stage.plan)
-    say(f"seed {plan.seed}: {plan.tasks:,} tasks and {len(faults)} faults in {plan.seconds:g} s")
-    runner = make_runner(stage.server.url, plan)
+async def worst_day(stage: Stage, strike: Callable[[Sender], Awaitable[None]], say: Say) -> None:
+    """The load, and what strikes it, until both are over; who ends is followed by another all the while."""
+    runner = make_runner(stage.url, stage.plan)
     register(runner)
-    sender = Sender(runner, Journal(stage.folder, "conductor"), plan)
+    sender = Sender(runner, Journal(stage.folder, "conductor"), stage.plan)
     stage.crew.hire()
     watch = asyncio.create_task(stage.crew.watch())
     telling = asyncio.create_task(_tell(stage, say))
     try:
-        await Striker(stage, sender).strike(faults)
+        await strike(sender)
         await asyncio.to_thread(stage.heal)
         while not all(place.over for place in stage.producers):
             await asyncio.sleep(_LOOK_S)
@@ -104,6 +99,14 @@ async def _worst_day(stage: Stage, say: Say) -> None:
         await runner.aclose()
 
 
+def merge(stage: Stage, ledger: Ledger, say: Say) -> None:
+    """All that was written becomes one ledger."""
+    say("the journals are merged and asked")
+    ledger.read(stage.folder)
+    ledger.take_happened(stage.diary.happened)
+    ledger.close_the_books()
+
+
 async def _tell(stage: Stage, say: Say) -> None:
     every_s = max(10.0, stage.plan.seconds / 20)
     while True:
@@ -112,10 +115,10 @@ async def _tell(stage: Stage, say: Say) -> None:
         say(f"{passed_s:6.0f} s: {len(stage.diary.happened)} faults")
 
 
-async def _drain(stage: Stage, say: Say) -> None:
+async def drain(stage: Stage, say: Say) -> None:
     """Waits for the rest of the work, while workers work in peace."""
     say("all is sent and healed; what is left is waited for")
-    runner = make_runner(stage.server.url, stage.plan)
+    runner = make_runner(stage.url, stage.plan)
     await runner.schedules.pause("tick", queue=QUEUES[0])
     await runner.aclose()
     watch = asyncio.create_task(stage.crew.watch())
@@ -144,7 +147,7 @@ async def _until_pruned(stage: Stage, remains: Remains) -> None:
         await asyncio.sleep(_LOOK_S)
 
 
-async def _close_down(stage: Stage, ledger: Ledger, say: Say) -> list[Broken]:
+async def close_down(stage: Stage, ledger: Ledger, say: Say) -> list[Broken]:
     """Workers leave; dead letters and history go into the ledger; what else is left is counted as left behind."""
     say("workers are asked to leave")
     codes = await asyncio.gather(*(place.dismiss() for place in stage.workers), return_exceptions=True)
@@ -166,8 +169,6 @@ async def _close_down(stage: Stage, ledger: Ledger, say: Say) -> list[Broken]:
 
 def _asked_to_cancel(folder: Path) -> list[tuple[str, str]]:
     """Id and queue of every message somebody asked to cancel."""
-    from chaos.journal import told
-
     queue_of, asked = {}, []
     for path in folder.glob("producer-*.tsv"):
         for words in told(path):
@@ -180,16 +181,19 @@ def _asked_to_cancel(folder: Path) -> list[tuple[str, str]]:
 
 async def _clear(stage: Stage) -> None:
     """What a user would do at the end: the schedule is removed, the dead letters purged."""
-    runner = make_runner(stage.server.url, stage.plan)
+    runner = make_runner(stage.url, stage.plan)
     await runner.schedules.remove("tick", queue=QUEUES[0])
     for queue in QUEUES:
         await runner.dead(queue).purge_all()
     await runner.aclose()
 
 
-def _version(stage: Stage) -> str:
+def server_name(stage: Stage) -> str:
+    """What the server says it is."""
     try:
         told = stage.redis.info("server")
     except RedisError:
         return "?"
-    return str(told.get("valkey_version") or told["redis_version"])
+    if "valkey_version" in told:
+        return f"Valkey {told['valkey_version']}"
+    return f"Redis {told['redis_version']}"

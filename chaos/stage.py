@@ -18,6 +18,7 @@ from firetime.store.keys import QueueKeys
 from tests.kit.proxy import FaultProxy
 from tests.kit.servers import ServerProcess
 
+_COPIED_S = 20.0
 _LEAD_S = 4.0
 """The load begins so long after the processes were started."""
 
@@ -33,12 +34,13 @@ class Stage:
             plan.server, folder / "server", append_only=True, config={"appendfsync": plan.appendfsync}
         ).start()
         slots = [*plan.worker_slots, *plan.producer_slots]
+        self.replica: ServerProcess | None = None
         self.proxies = {slot: FaultProxy(self.server.url) for slot in slots}
         self.began_s = time.time() + _LEAD_S
         self.workers = [self._place(slot, "chaos.worker", ends=False) for slot in plan.worker_slots]
         self.producers = [self._place(slot, "chaos.producer", ends=True) for slot in plan.producer_slots]
         self.crew = Crew([*self.workers, *self.producers], self.diary.vanished)
-        self.redis: Any = Redis.from_url(self.server.url, protocol=2, socket_timeout=10, socket_connect_timeout=10)
+        self.redis = _client(self.server.url)
         self.keys = {queue: QueueKeys(PREFIX, queue) for queue in QUEUES}
 
     def _place(self, slot: str, module: str, *, ends: bool) -> Place:
@@ -46,6 +48,34 @@ class Stage:
             slot=slot, url=self.proxies[slot].url, folder=str(self.folder), plan=self.plan, began_s=self.began_s
         )
         return Place(post, module, ends=ends)
+
+    @property
+    def url(self) -> str:
+        """Of the server, straight."""
+        return self.server.url
+
+    def client(self, url: str) -> Any:
+        """A plain client for a server of the run."""
+        return _client(url)
+
+    def add_replica(self) -> None:
+        """A second server that copies the first; returns when it does."""
+        folder, config = self.folder / "replica", {"appendfsync": self.plan.appendfsync}
+        self.replica = ServerProcess(self.plan.server, folder, append_only=True, config=config).start()
+        with _client(self.replica.url) as redis:
+            redis.replicaof("127.0.0.1", str(self.server.port))
+            give_up = time.monotonic() + _COPIED_S
+            while redis.info("replication").get("master_link_status") != "up":
+                if time.monotonic() > give_up:
+                    raise TimeoutError(f"the replica did not copy its primary within {_COPIED_S:g} s")
+                time.sleep(0.05)
+
+    def move_to(self, server: ServerProcess) -> None:
+        """From now on this is the server: who connects anew reaches it."""
+        self.redis.close()
+        self.server, self.redis = server, _client(server.url)
+        for proxy in self.proxies.values():
+            proxy.point_at(server.url)
 
     def leader(self, chosen: int) -> Place | None:
         """Who leads one of the queues, or another if nobody leads that one now."""
@@ -72,3 +102,9 @@ class Stage:
             proxy.close()
         self.redis.close()
         self.server.stop()
+        if self.replica is not None:
+            self.replica.stop()
+
+
+def _client(url: str) -> Any:
+    return Redis.from_url(url, protocol=2, socket_timeout=10, socket_connect_timeout=10)

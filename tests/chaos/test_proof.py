@@ -202,6 +202,11 @@ def _again_after_a_short_silence(told: Told) -> None:
     told.fault("worker frozen", "worker-0", 1.2, 1.3)
 
 
+def _again_though_it_had_ended_before_the_stop(told: Told) -> None:
+    _again_for_nothing(told)
+    told.fault("worker asked to stop", "worker-0", 1.2, 1.9)
+
+
 def _settled_twice(told: Told) -> None:
     _again_for_nothing(told)
     told.settled("a", 1.2)
@@ -230,6 +235,7 @@ PLANTED: dict[Callable[[Told], None], str] = {
     _again_and_only_another_was_killed: "run again, and no fault explains it",
     _again_long_before_the_kill: "run again, and no fault explains it",
     _again_after_a_short_silence: "run again, and no fault explains it",
+    _again_though_it_had_ended_before_the_stop: "run again, and no fault explains it",
     _settled_twice: "settled twice, and no fault explains it",
 }
 
@@ -244,7 +250,7 @@ def test_what_is_planted_is_found(told: Told, plant: Callable[[Told], None]) -> 
     ("kind", "struck", "at", "to"),
     [
         ("worker killed", "worker-0", 1.5, 1.5),
-        ("worker asked to stop", "worker-0", 1.5, 1.9),
+        ("worker asked to stop", "worker-0", 1.05, 1.9),
         ("worker frozen", "worker-0", 1.05, 1.95),
         ("server frozen", ALL, 1.05, 1.95),
     ],
