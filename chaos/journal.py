@@ -13,6 +13,7 @@ A line is handed to the kernel before the process goes on, so that SIGKILL loses
 ``e``  a run ended: id, fence, "good" | "failed" | "stopped"
 ``t``  the server took a settlement, or refused it: id, fence, "Complete" | "RetryIn" | ... | "refused"
 ``d``  the failure handler was told: id, reason
+``D``  a dead letter was taken away: id, reason, failures
 ``q``  this process stood still without knowing: from_us, to_us
 =====  ==========================================================================================================
 

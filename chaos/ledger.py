@@ -54,11 +54,24 @@ _TABLES = {
     "e": ("finish", "process"),
     "t": ("settlement", "process"),
     "d": ("told", ""),
+    "D": ("dead", "until"),
     "q": ("stall", "slot"),
 }
-"""First letter of a line -> the table it goes into, and which name of the journal goes with it."""
+"""First letter of a line -> the table it goes into, and what of the journal goes with it, or is left out."""
 
 _TOGETHER = 50_000
+
+
+def _row(name: str, words: list[str], slot: str, process: str) -> list[str]:
+    match name:
+        case "process":
+            return [*words, process]
+        case "slot":
+            return [slot, *words[:-1]]
+        case "until":
+            return words[:-1]
+        case _:
+            return words
 
 
 class Ledger:
@@ -83,8 +96,7 @@ class Ledger:
         for letter, *words in page:
             if letter in _TABLES:
                 table, name = _TABLES[letter]
-                own = [path.stem] if name == "process" else []
-                sorted_out[table].append([slot, *words[:2]] if name == "slot" else words + own)
+                sorted_out[table].append(_row(name, words, slot, path.stem))
             elif letter == "b":
                 sorted_out["process"].append([path.stem, slot, words[-1]])
         for table, rows in sorted_out.items():

@@ -64,14 +64,15 @@ def batch_of(plan: Plan, producer: int, batch: int) -> list[Order]:
     share = plan.tasks // plan.producers + (1 if producer < plan.tasks % plan.producers else 0)
     first = batch * BATCH
     number = producer * 1_000_000_000
-    return [_order(chance, number + at) for at in range(first, min(first + BATCH, share))]
+    return [_order(chance, number + at, forgetful=plan.forgetful) for at in range(first, min(first + BATCH, share))]
 
 
-def _order(chance: random.Random, number: int) -> Order:
-    (task,) = chance.choices(list(_KINDS), list(_KINDS.values()))
+def _order(chance: random.Random, number: int, *, forgetful: bool) -> Order:
+    kinds = {kind: share for kind, share in _KINDS.items() if not (forgetful and kind == "kept")}
+    (task,) = chance.choices(list(kinds), list(kinds.values()))
     may_stop = task in ("plain", "flaky", "long", "kept")
     delayed = chance.random() < 0.2
-    cancelled = may_stop and (delayed or task == "long") and chance.random() < 0.15
+    cancelled = not forgetful and may_stop and (delayed or task == "long") and chance.random() < 0.15
     return Order(
         number=number,
         task=task,
@@ -79,7 +80,7 @@ def _order(chance: random.Random, number: int) -> Order:
         queue=chance.choice(QUEUES),
         priority=chance.choices(_PRIORITIES, (1, 3, 1))[0],
         delay_s=round(chance.choice((0.05, 1.0, 8.0)) * chance.random(), 4) if delayed else 0.0,
-        explicit_id=task not in ("unique", "doomed", "overdue") and chance.random() < 0.05,
+        explicit_id=not forgetful and task not in ("unique", "doomed", "overdue") and chance.random() < 0.05,
         on_conflict=chance.choice(_ON_CONFLICT) if task == "unique" else "raise",
         cancel_after_s=round(3.0 * chance.random(), 4) if cancelled else None,
     )

@@ -27,6 +27,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     server: str = "valkey9"
     spared: int = 0
     """So many workers are never killed or stopped: their memory is what a soak measures."""
+    forgetful: bool = False
+    """Whether the load leaves out what the server would have to remember to its end."""
     without: tuple[str, ...] = ()
     """Kinds of faults that are left out."""
 
@@ -65,6 +67,6 @@ def runner_settings(plan: Plan) -> dict[str, Any]:
         "concurrency": 50,
         "threads": 8,
         # what was cancelled, and each id of one's own, is asked for at the end
-        "remember_ids": plan.seconds + 3600,
+        "remember_ids": 60.0 if plan.forgetful else plan.seconds + 3600,
         "history_length": plan.tasks + 100_000,
     }

@@ -27,13 +27,17 @@ class Remains:
 
     def dead(self) -> Iterator[tuple[str, str, int]]:
         """Every dead letter: id, reason, failures."""
+        return (words for _, *words in self.letters())  # type: ignore[misc]
+
+    def letters(self) -> Iterator[tuple[str, str, str, int]]:
+        """Every dead letter: queue, id, reason, failures."""
         for keys in self._keys:
             ids = self._redis.zrange(keys.dead, 0, -1)
             for at in range(0, len(ids), 1000):
                 page = ids[at : at + 1000]
                 for task_id, state in zip(page, self._redis.hmget(keys.state, page), strict=True):
                     notes = json.loads(state.split(b" ", 2)[2]) if state else {}
-                    yield task_id.decode(), str(notes.get("reason", "?")), int(notes.get("failures", 0))
+                    yield keys.queue, task_id.decode(), str(notes.get("reason", "?")), int(notes.get("failures", 0))
 
     def history(self) -> Iterator[str]:
         """The ids that the server completed, of tasks that are kept."""

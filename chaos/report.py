@@ -34,11 +34,11 @@ def page(outcome: Outcome | Loss, command: str) -> str:
             "",
             f"`{command}`: {_sentence(outcome)} {verdict}",
             "",
-            *_table("", "", _rows(outcome)),
-            *(_table("fault", "times", outcome.figures.faults.items()) if isinstance(outcome, Outcome) else []),
+            *table("", "", _rows(outcome)),
+            *(table("fault", "times", outcome.figures.faults.items()) if isinstance(outcome, Outcome) else []),
             *(f"- broken: {each.promise}: {each.times} ({'; '.join(each.examples)})" for each in outcome.broken),
             *([""] if outcome.broken else []),
-            *_table("setting", "", [*msgspec.to_builtins(outcome.plan).items(), *_surroundings(outcome)]),
+            *table("setting", "", [*msgspec.to_builtins(outcome.plan).items(), *surroundings(outcome.server)]),
             "How it is done, what is proved, and what a seed reproduces: [README.md](README.md).",
             "",
         ]
@@ -70,14 +70,16 @@ def _sentence(outcome: Outcome | Loss) -> str:
     return f"{figures.dispatched:,} tasks dispatched, {faults:,} faults, {figures.lost} lost, {figures.early} early."
 
 
-def _table(left: str, right: str, rows: Iterable[tuple[str, object]]) -> list[str]:
+def table(left: str, right: str, rows: Iterable[tuple[str, object]]) -> list[str]:
+    """A table of two columns in Markdown."""
     return [f"| {left} | {right} |", "|---|---:|", *(f"| {name} | {value} |" for name, value in rows), ""]
 
 
-def _surroundings(outcome: Outcome | Loss) -> list[tuple[str, str]]:
+def surroundings(server: str) -> list[tuple[str, str]]:
+    """Where it was done."""
     return [
         ("firetime", __version__),
-        ("server", outcome.server),
+        ("server", server),
         ("Python", platform.python_version()),
         ("machine", f"{os.cpu_count()} processors, {platform.system()} {platform.machine()}"),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -49,14 +49,16 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return not self.broken
 
 
-async def play(plan: Plan, folder: Path, say: Say) -> Outcome:
-    """Plays a plan; the journals, logs and the ledger are left in the folder."""
+async def play(
+    plan: Plan, folder: Path, say: Say, *, beside: Sequence[Callable[[Stage], Awaitable[None]]] = ()
+) -> Outcome:
+    """Plays a plan; the journals, logs and the ledger are left in the folder. ``beside`` goes on while the load does."""
     began = time.monotonic()
     stage, faults = Stage(plan, folder), schedule(plan)
     say(f"seed {plan.seed}: {plan.tasks:,} tasks and {len(faults)} faults in {plan.seconds:g} s")
     try:
         probe, server = Probe(stage.server.url, stage.diary), server_name(stage)
-        await worst_day(stage, lambda sender: Striker(stage, sender).strike(faults), say)
+        await worst_day(stage, lambda sender: Striker(stage, sender).strike(faults), say, beside=beside)
         await drain(stage, say)
         probe.close()
         ledger = Ledger(folder / "ledger.sqlite")
@@ -77,25 +79,31 @@ async def play(plan: Plan, folder: Path, say: Say) -> Outcome:
     )
 
 
-async def worst_day(stage: Stage, strike: Callable[[Sender], Awaitable[None]], say: Say) -> None:
+async def worst_day(
+    stage: Stage,
+    strike: Callable[[Sender], Awaitable[None]],
+    say: Say,
+    *,
+    beside: Sequence[Callable[[Stage], Awaitable[None]]] = (),
+) -> None:
     """The load, and what strikes it, until both are over; who ends is followed by another all the while."""
     runner = make_runner(stage.url, stage.plan)
     register(runner)
     sender = Sender(runner, Journal(stage.folder, "conductor"), stage.plan)
     stage.crew.hire()
-    watch = asyncio.create_task(stage.crew.watch())
-    telling = asyncio.create_task(_tell(stage, say))
+    watch = asyncio.ensure_future(stage.crew.watch())
+    others = [asyncio.ensure_future(_tell(stage, say)), *(asyncio.ensure_future(other(stage)) for other in beside)]
     try:
         await strike(sender)
         await asyncio.to_thread(stage.heal)
         while not all(place.over for place in stage.producers):
             await asyncio.sleep(_LOOK_S)
-            if watch.done():
-                watch.result()
+            for ended in (task for task in (watch, *others) if task.done()):
+                ended.result()
     finally:
-        for task in (watch, telling):
+        for task in (watch, *others):
             task.cancel()
-        await asyncio.gather(watch, telling, return_exceptions=True)
+        await asyncio.gather(watch, *others, return_exceptions=True)
         await runner.aclose()
 
 
