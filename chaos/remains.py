@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from firetime.store.keys import CONSTANT_KEYS, GROUP, QueueKeys
 
+T = TypeVar("T")
 LANES = ("high", "normal", "low")
+
+_FOR_EVER = -1
+"""What PTTL says of a key that does not expire; one that has just expired is -2."""
+
+_PAGE = 1000
+
+
+def _pages(items: Iterable[T]) -> Iterator[list[T]]:
+    iterator = iter(items)
+    while page := list(itertools.islice(iterator, _PAGE)):
+        yield page
 
 
 class Remains:
@@ -51,9 +64,11 @@ class Remains:
     def cancelled(self, ids_by_queue: Iterable[tuple[str, str]]) -> Iterator[str]:
         """Those of these that the server remembers as cancelled."""
         by_name = {keys.queue: keys for keys in self._keys}
-        for task_id, queue in ids_by_queue:
-            if (self._redis.get(by_name[queue].ended(task_id)) or b"").startswith(b"cancelled"):
-                yield task_id
+        for page in _pages(ids_by_queue):
+            said = self._redis.mget([by_name[queue].ended(task_id) for task_id, queue in page])
+            for (task_id, _), ended in zip(page, said, strict=True):
+                if (ended or b"").startswith(b"cancelled"):
+                    yield task_id
 
     def consumers(self) -> int:
         """How many consumers the groups have."""
@@ -81,12 +96,15 @@ class Remains:
         stay = {keys.high, keys.normal, keys.low, keys.wake, keys.bell, keys.metrics, keys.epoch, keys.history}
         stay |= {keys.schedules_wake}
         constant = 0
-        for key in self._redis.scan_iter(match=stem.replace("{", "[{]") + "*", count=1000):
-            name, ttl_ms = key.decode(), self._redis.pttl(key)
-            if name in stay:
-                constant += 1
-            elif ttl_ms < 0:
-                yield f"{name} ({self._redis.type(key).decode()})"
+        for page in _pages(self._redis.scan_iter(match=stem.replace("{", "[{]") + "*", count=1000)):
+            pipeline = self._redis.pipeline(transaction=False)
+            for key in page:
+                pipeline.pttl(key)
+            for key, ttl_ms in zip(page, pipeline.execute(), strict=True):
+                if key.decode() in stay:
+                    constant += 1
+                elif ttl_ms == _FOR_EVER:
+                    yield f"{key.decode()} ({self._redis.type(key).decode()})"
         for lane in (keys.high, keys.normal, keys.low):
             if length := self._redis.xlen(lane):
                 yield f"{lane} holds {length}"
