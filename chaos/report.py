@@ -16,7 +16,7 @@ from firetime.values.version import __version__
 
 def text(outcome: Outcome | Loss) -> str:
     """The figures, for a terminal."""
-    lines = [f"{name:<50}{value:>16}" for name, value in _rows(outcome)]
+    lines = [f"{name:<56}{value:>16}" for name, value in _rows(outcome)]
     if isinstance(outcome, Outcome):
         lines.append("faults: " + ", ".join(f"{kind} {times}" for kind, times in outcome.figures.faults.items()))
     if outcome.held:
@@ -111,7 +111,7 @@ def _rows(outcome: Outcome | Loss) -> list[tuple[str, str]]:
         ("longest stall, s", f"{figures.longest_stall_s:g}"),
         ("during", "; ".join(figures.stalled_by) or "nothing ordered"),
         ("after the server was back, s until a task ended", _pairs(figures.recovered_s)),
-        ("delayed tasks late, ms", _pairs(figures.late_ms)),
+        ("delayed tasks and retries late, rescues included, ms", _pairs(figures.late_ms)),
         ("stalls that nobody ordered", f"{figures.stalls_of_machine:,}"),
         ("took, s", f"{outcome.took_s:,g}"),
     ]
