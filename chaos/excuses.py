@@ -12,7 +12,7 @@ import msgspec
 from chaos.diary import ALL
 from chaos.faults import KINDS
 from chaos.ledger import Ledger
-from chaos.plan import Plan
+from chaos.plan import CONDUCTOR, Plan
 
 _SETTLES_S = 2.0
 """So long after its end a run may still be unknown to the server; whoever is killed later than that is no excuse."""
@@ -69,7 +69,9 @@ class Excuses:
             what = (known.kills, known.stops, known.silences) if known else (False, False, True)
             self._of[str(struck)].append(Struck(*times, *what))
         for slot, began_us, ended_us in ledger.rows("SELECT slot, began_us, ended_us FROM stall"):
-            self._of[str(slot)].append(Struck(cast(int, began_us), cast(int, ended_us), silences=True))
+            # where the conductor stands still, so do the proxies, which live in its process
+            whom = ALL if slot == CONDUCTOR else str(slot)
+            self._of[whom].append(Struck(cast(int, began_us), cast(int, ended_us), silences=True))
 
     def for_repeat(self, before: Run, again_us: int) -> str | None:
         """Why it was run again: ``killed``, ``stopped``, ``silent``, or None: there is no excuse."""

@@ -47,7 +47,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     stalls_of_machine: int
     """Times that the server or a process stood still though nobody had ordered it."""
     longest_stall_s: float
-    """While the load lasted: the longest time in which no task ended anywhere."""
+    """While the load lasted, from the first end on: the longest time in which no task ended anywhere."""
     stalled_by: list[str]
     recovered_s: dict[str, float]
     """After the server was back: until a task ended."""
@@ -100,7 +100,7 @@ def count(ledger: Ledger, plan: Plan, began_us: int) -> Figures:
 def _longest_stall(ledger: Ledger, from_us: int, to_us: int) -> tuple[int, int]:
     rows = list(
         ledger.rows(
-            "SELECT at_us - LAG(at_us, 1, ?1) OVER (ORDER BY at_us) AS gap, at_us FROM finish"
+            "SELECT at_us - LAG(at_us, 1, at_us) OVER (ORDER BY at_us) AS gap, at_us FROM finish"
             " WHERE at_us BETWEEN ?1 AND ?2 ORDER BY gap DESC LIMIT 1",
             from_us,
             to_us,

@@ -19,6 +19,7 @@ from chaos.diary import ALL
 from chaos.excuses import covered
 from chaos.ledger import Ledger
 from chaos.plan import Plan
+from chaos.probe import Probe
 from chaos.proof import Broken, broken_promises, early_starts
 from chaos.run import Say, close_down, drain, merge, server_name, worst_day
 from chaos.stage import Stage
@@ -46,6 +47,9 @@ _LOST_FROM_VIEW = (
 )
 
 
+_STALLS = "SELECT began_us, ended_us FROM stall UNION ALL SELECT began_us, ended_us FROM fault WHERE NOT ordered"
+
+
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it."""
 
@@ -63,7 +67,7 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     recovered_s: float
     """Until something ended that was dispatched after it was back."""
     stood_still_s: float
-    """So much of that the machine had one of the processes wait for a processor."""
+    """So much of that one of the processes, or the server, waited for a processor."""
     broken: list[Broken]
     took_s: float
     server: str
@@ -125,9 +129,10 @@ async def lose(scenario: str, plan: Plan, folder: Path, say: Say) -> Loss:
     try:
         if scenario == "failover":
             await asyncio.to_thread(stage.add_replica)
-        server = server_name(stage)
+        server, probe = server_name(stage), Probe(lambda: stage.url, stage.diary)
         await worst_day(stage, strike, say)
         await drain(stage, say)
+        probe.close()
         ledger = Ledger(folder / "ledger.sqlite")
         broken = await close_down(stage, ledger, say)
     finally:
@@ -158,7 +163,7 @@ def _judge(ledger: Ledger, plan: Plan, back_us: int, broken: list[Broken]) -> di
     early = early_starts(ledger)
     recovered_us = _first_end(ledger, back_us) - back_us
     stood_still_us = covered(
-        ((int(str(a)), int(str(b))) for a, b in ledger.rows("SELECT began_us, ended_us FROM stall")),
+        ((int(str(a)), int(str(b))) for a, b in ledger.rows(_STALLS)),
         back_us,
         back_us + recovered_us,
     )

@@ -10,6 +10,9 @@ QUEUES = ("alpha", "beta", "gamma")
 
 PREFIX = "chaos"
 
+CONDUCTOR = "conductor"
+"""The slot of the process that plays the run; the proxies live in it."""
+
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of one run."""

@@ -14,9 +14,10 @@ from chaos.faults import schedule
 from chaos.figures import Figures, count
 from chaos.journal import Journal, told
 from chaos.ledger import Ledger
-from chaos.plan import QUEUES, Plan
+from chaos.plan import CONDUCTOR, QUEUES, Plan
 from chaos.probe import Probe
 from chaos.proof import Broken, broken_promises
+from chaos.pulse import tell_of_stalls
 from chaos.remains import Remains
 from chaos.sender import Sender
 from chaos.stage import Stage
@@ -57,7 +58,7 @@ async def play(
     stage, faults = Stage(plan, folder), schedule(plan)
     say(f"seed {plan.seed}: {plan.tasks:,} tasks and {len(faults)} faults in {plan.seconds:g} s")
     try:
-        probe, server = Probe(stage.server.url, stage.diary), server_name(stage)
+        probe, server = Probe(lambda: stage.url, stage.diary), server_name(stage)
         await worst_day(stage, lambda sender: Striker(stage, sender).strike(faults), say, beside=beside)
         await drain(stage, say)
         probe.close()
@@ -89,7 +90,8 @@ async def worst_day(
     """The load, and what strikes it, until both are over; who ends is followed by another all the while."""
     runner = make_runner(stage.url, stage.plan)
     register(runner)
-    sender = Sender(runner, Journal(stage.folder, "conductor"), stage.plan)
+    journal = Journal(stage.folder, CONDUCTOR)
+    sender, pulse = Sender(runner, journal, stage.plan), tell_of_stalls(journal)
     stage.crew.hire()
     watch = asyncio.ensure_future(stage.crew.watch())
     others = [asyncio.ensure_future(_tell(stage, say)), *(asyncio.ensure_future(other(stage)) for other in beside)]
@@ -101,6 +103,7 @@ async def worst_day(
             for ended in (task for task in (watch, *others) if task.done()):
                 ended.result()
     finally:
+        pulse.set()
         for task in (watch, *others):
             task.cancel()
         await asyncio.gather(watch, *others, return_exceptions=True)
