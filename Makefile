@@ -11,7 +11,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 unexport PYRIGHT_PYTHON_FORCE_VERSION PYRIGHT_PYTHON_PYLANCE_VERSION
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format redis-server bench bench-quick bench-core bench-time
+.PHONY: help demo test check format redis-server bench bench-quick bench-core bench-time chaos soak
 
 help: ## what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,12 @@ bench-core: $(VENV)/package ## the two figures of the engine
 
 bench-time: $(VENV)/package ## how late delayed tasks start, leaders killed among them; a backlog's costs
 	$(BIN)/python bench/time.py $(BENCH)
+
+chaos: $(VENV)/package ## the worst day and its proof: docs/chaos; CHAOS="--tasks 50000 --faults 100 --minutes 5 --seed 7"
+	$(BIN)/python -m chaos $(CHAOS)
+
+soak: $(VENV)/package ## memory under load and failures, for 20 minutes: docs/chaos/soak.md; SOAK="--minutes 5"
+	$(BIN)/python -m chaos.soak $(SOAK)
 
 # The peers need different versions of redis-py: one environment for each.
 $(VENV)-bench/installed: bench/install.py $(wildcard bench/constraints/*.txt)

@@ -66,9 +66,9 @@ def refused(error: BaseException) -> QueueError:
         return Redirected(text)
     if "STALECALL" in text:
         return StaleCall(text)
-    if code == "OOM" or "-OOM " in text:
+    if _says(text, ("OOM",)):
         return QueueFull("?", f"the server is out of memory ({text[:200]})")
-    if code in _PASSING or any(f"-{word} " in text for word in _PASSING):
+    if _says(text, _PASSING):
         return BrokerUnavailable(f"the server cannot serve now: {text[:200]}")
     if code in _RIGHTS or any(words in text for words in _RIGHTS_TEXTS):
         return BrokerRefused(f"the server refuses these credentials or rights: {text[:200]}")
@@ -120,6 +120,15 @@ def _kept_apart(error: BaseException) -> str | None:
             return "the server does not speak TLS at this port (redis:// is without it)"
         cause = cause.__cause__ or cause.__context__
     return None
+
+
+def _says(text: str, codes: tuple[str, ...]) -> bool:
+    """Whether the reply has one of the codes, its own or that of a command within a script.
+
+    A script that a command failed in says so in its server's way, and, where it raises the error again, behind the place
+    it stands at: ``-READONLY ...`` or ``ERR user_script:62: READONLY ...``.
+    """
+    return any(text.startswith(f"{code} ") or f"-{code} " in text or f": {code} " in text for code in codes)
 
 
 def _said(error: BaseException) -> str:
