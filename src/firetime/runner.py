@@ -80,6 +80,7 @@ class TaskRunner(Registry):
                 house,
                 deadline_s=self.settings.dispatch_deadline,
                 max_length=self.settings.max_length,
+                min_replicas=self.settings.min_replicas,
             )
         )
         self.overview = Overview(self.desk, gone_s=3 * self.settings.lease)

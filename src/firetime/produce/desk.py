@@ -17,12 +17,13 @@ from firetime.values.message import Parcel
 class Counter:
     """One event loop's side of the desk."""
 
-    def __init__(self, server: Server, prefix: str, *, deadline_s: float, max_length: int) -> None:
+    def __init__(self, server: Server, prefix: str, *, deadline_s: float, max_length: int, min_replicas: int) -> None:
         self.server = server
         self.watch = EndedWatch(server)
         self._prefix = prefix
         self._deadline_s = deadline_s
         self._max_length = max_length
+        self._min_replicas = min_replicas
         self._outboxes: dict[str, Outbox] = {}
         self._calls: dict[str, NumberedCalls] = {}
 
@@ -31,13 +32,23 @@ class Counter:
         found = self._outboxes.get(queue)
         if found is None:
             keys = QueueKeys(self._prefix, queue)
-            found = Outbox(self.server, keys, deadline_s=self._deadline_s, max_length=self._max_length)
+            found = Outbox(
+                self.server,
+                keys,
+                deadline_s=self._deadline_s,
+                max_length=self._max_length,
+                min_replicas=self._min_replicas,
+            )
             self._outboxes[queue] = found
         return found
 
     def calls(self, queue: str) -> NumberedCalls:
         """This loop's other numbered calls to a queue."""
-        return self._calls.setdefault(queue, NumberedCalls(self.server, QueueKeys(self._prefix, queue)))
+        found = self._calls.get(queue)
+        if found is None:
+            keys = QueueKeys(self._prefix, queue)
+            found = self._calls[queue] = NumberedCalls(self.server, keys, min_replicas=self._min_replicas)
+        return found
 
     async def aclose(self) -> None:
         """Drops the connections."""
@@ -56,6 +67,7 @@ class Desk:
         *,
         deadline_s: float,
         max_length: int,
+        min_replicas: int,
     ) -> None:
         self.prefix = prefix
         self.house = house
@@ -63,6 +75,7 @@ class Desk:
         self.portal = Portal(on_fork=self._begin_anew)
         self._connect = connect
         self._max_length = max_length
+        self._min_replicas = min_replicas
         self._counters: dict[asyncio.AbstractEventLoop, Counter] = {}
 
     def _begin_anew(self) -> None:
@@ -76,7 +89,13 @@ class Desk:
         if found is None:
             self._forget_closed_loops()
             server = await self._connect()
-            found = Counter(server, self.prefix, deadline_s=self.deadline_s, max_length=self._max_length)
+            found = Counter(
+                server,
+                self.prefix,
+                deadline_s=self.deadline_s,
+                max_length=self._max_length,
+                min_replicas=self._min_replicas,
+            )
             # somebody else of this loop may have been quicker
             found = self._counters.setdefault(loop, found)
         return found

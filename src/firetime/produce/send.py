@@ -12,7 +12,7 @@ import msgspec
 from firetime.store.connect import Server
 from firetime.store.keys import QueueKeys
 from firetime.store.scripts import Argument
-from firetime.values.errors import BrokerUnavailable, QueueError, QueueFull
+from firetime.values.errors import BrokerUnavailable, NotReplicated, QueueError, QueueFull
 from firetime.values.ids import new_token
 from firetime.values.message import Parcel
 
@@ -41,9 +41,10 @@ class NumberedCalls:
     The script keeps the last number and its reply: a repeat of a call that had been executed is answered from memory.
     """
 
-    def __init__(self, server: Server, keys: QueueKeys) -> None:
+    def __init__(self, server: Server, keys: QueueKeys, *, min_replicas: int) -> None:
         self._server = server
         self._keys = keys
+        self._min_replicas = min_replicas
         self._client = new_token()
         self._number = 0
         self._in_flight = asyncio.Lock()
@@ -59,7 +60,8 @@ class NumberedCalls:
     ) -> Any:
         """One numbered call; ``expires`` is on the event loop's clock.
 
-        Raises ``BrokerUnavailable`` when time is over, with ``maybe_accepted`` if any try went out unanswered.
+        Raises ``BrokerUnavailable`` when time is over, with ``maybe_accepted`` if any try went out unanswered, and
+        ``NotReplicated`` if the last one was accepted, but not by ``min_replicas``.
         """
         async with self._in_flight:
             self._number += 1
@@ -76,7 +78,7 @@ class NumberedCalls:
     ) -> Any:
         clock = asyncio.get_running_loop().time
         pause_s, maybe_accepted = _FIRST_PAUSE_S, False
-        reason = "no time was left to ask"
+        last = BrokerUnavailable("no time was left to ask")
         while (left_s := expires - clock()) > 0:
             try:
                 return await self._server.run(
@@ -85,15 +87,18 @@ class NumberedCalls:
                     arguments,
                     rest,
                     more_keys=more_keys,
-                    deadline_s=left_s,
+                    deadline_s=min(left_s, self._server.try_s),
+                    replicas=self._min_replicas,
                     call=self._keys.call(self._client),
                 )
             except BrokerUnavailable as error:
                 maybe_accepted |= error.maybe_accepted
-                reason = error.reason
+                last = error
             await asyncio.sleep(min(pause_s, max(0.0, expires - clock())))
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-        raise BrokerUnavailable(reason, maybe_accepted=maybe_accepted)
+        if isinstance(last, NotReplicated):
+            raise last
+        raise BrokerUnavailable(last.reason, maybe_accepted=maybe_accepted)
 
 
 class _Consignment:
@@ -111,11 +116,13 @@ class _Consignment:
 class Outbox:
     """What one event loop sends to one queue: one call in flight, the rest coalesces."""
 
-    def __init__(self, server: Server, keys: QueueKeys, *, deadline_s: float, max_length: int) -> None:
+    def __init__(
+        self, server: Server, keys: QueueKeys, *, deadline_s: float, max_length: int, min_replicas: int
+    ) -> None:
         self._keys = keys
         self._deadline_s = deadline_s
         self._max_length = max_length
-        self._calls = NumberedCalls(server, keys)
+        self._calls = NumberedCalls(server, keys, min_replicas=min_replicas)
         self._waiting: deque[_Consignment] = deque()
         self._flight: asyncio.Task[None] | None = None
 
