@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from redis import Redis
+from redis.backoff import NoBackoff
 from redis.crc import key_slot
 from redis.exceptions import RedisError
+from redis.retry import Retry
 
 from tests.kit.ports import free_port
 from tests.kit.servers import ServerProcess, ServerUnusable
@@ -186,8 +188,8 @@ class Cluster:
 
 
 def node_client(port: int) -> Redis:
-    """A plain client of one node."""
-    return Redis(port=port, protocol=2, socket_timeout=10, socket_connect_timeout=10)
+    """A plain client of one server; it makes no second attempts."""
+    return Redis(port=port, protocol=2, socket_timeout=10, socket_connect_timeout=10, retry=Retry(NoBackoff(), 0))
 
 
 def _role(node: Node) -> str:

@@ -61,7 +61,7 @@ class NumberedCalls:
         """One numbered call; ``expires`` is on the event loop's clock.
 
         Raises ``BrokerUnavailable`` when time is over, with ``maybe_accepted`` if any try went out unanswered, and
-        ``NotReplicated`` if the last one was accepted, but not by ``min_replicas``.
+        ``NotReplicated`` if one was accepted, but did not reach ``min_replicas``.
         """
         async with self._in_flight:
             self._number += 1
@@ -93,7 +93,8 @@ class NumberedCalls:
                 )
             except BrokerUnavailable as error:
                 maybe_accepted |= error.maybe_accepted
-                last = error
+                if isinstance(error, NotReplicated) or not isinstance(last, NotReplicated):
+                    last = error
             await asyncio.sleep(min(pause_s, max(0.0, expires - clock())))
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
         if isinstance(last, NotReplicated):
