@@ -84,6 +84,7 @@ class TaskRunner(Producer):
                 address=self._address,
                 shift=self.clock_shift,
                 shards=self.settings.queue_shards,
+                min_replicas=self.settings.min_replicas,
             ),
             gone_s=3 * self.settings.lease,
         )

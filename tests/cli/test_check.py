@@ -87,6 +87,12 @@ async def test_a_replica_is_1(shell: Shell, start_server: StartServer) -> None:
     assert "problem: the server is a read-only replica" in said.out
 
 
+async def test_fewer_replicas_than_a_dispatch_waits_for_are_1(shell: Shell) -> None:
+    said = await shell.type("check", env=shell.env | {"FIRETIME_MIN_REPLICAS": "1"})
+    assert said.code == 1
+    assert "problem: min_replicas is 1, the server has 0: no dispatch can be confirmed" in said.out
+
+
 async def test_a_probe_wants_a_worker_that_was_seen(shell: Shell, runner: TaskRunner) -> None:
     probe = ("check", "--worker", "--here", "-q", shell.queue)
     said = await shell.type(*probe)

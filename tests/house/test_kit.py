@@ -52,6 +52,7 @@ async def through(proxy: FaultProxy) -> AsyncIterator[Redis]:
 # --- servers
 
 
+@pytest.mark.one_server
 async def test_each_server_reports_the_version_it_should(server: ServerProcess, raw: Redis) -> None:
     info = await raw.info("server")
     reported = info.get("valkey_version", info["redis_version"])

@@ -9,6 +9,7 @@ from redis import Redis
 
 from firetime.store.rights import ROLES, rights_of, rules
 from tests.conftest import _leave_clean
+from tests.kit.servers import ServerProcess
 from tests.story.test_08_unique import *  # noqa: F403
 from tests.story.test_10_dead_letters import *  # noqa: F403
 from tests.story.test_11_cancelling import *  # noqa: F403
@@ -16,16 +17,18 @@ from tests.story.test_11_cancelling import *  # noqa: F403
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.kit.servers import ServerProcess, Servers
+    from tests.kit.shared import Shared
 
 pytestmark = pytest.mark.usefixtures("server")
 
 
 @pytest.fixture(params=["valkey9", "redis70", "redis62"])
-def server(request: pytest.FixtureRequest, servers: Servers) -> Iterator[ServerProcess]:
+def server(request: pytest.FixtureRequest, servers: Shared) -> Iterator[ServerProcess]:
     """A server that has selectors and keys to be read only, one that has them anew, and one that knows neither."""
-    yield servers[request.param]
-    _leave_clean(servers[request.param])
+    lent = servers[request.param]
+    assert isinstance(lent, ServerProcess)
+    yield lent
+    _leave_clean(lent)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from redis.asyncio import Redis
 
-    from tests.kit.servers import ServerProcess
+    from tests.kit.shared import Lent
 
 
 class NewRunner(Protocol):
@@ -50,7 +50,7 @@ def prefix(queue_name: str) -> str:
 def url(request: pytest.FixtureRequest) -> str:
     """Where the test's `server` is, or `valkey` when it has none."""
     name = "server" if "server" in request.fixturenames else "valkey"
-    lent: ServerProcess = request.getfixturevalue(name)
+    lent: Lent = request.getfixturevalue(name)
     return lent.url
 
 

@@ -43,6 +43,9 @@ class StaleCall(QueueError):
 class NoScript(QueueError):
     """The server does not know the script (yet, or any more)."""
 
+    node: tuple[str, int] | None = None
+    """Of a cluster: the node that does not."""
+
 
 class Redirected(QueueError):
     """Another node of the cluster has the key: for good (``MOVED``), or for this one call (``ASK``)."""

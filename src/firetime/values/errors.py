@@ -278,6 +278,18 @@ class BrokerUnavailable(QueueError, ConnectionError):
         self.maybe_accepted = maybe_accepted
 
 
+class NotReplicated(BrokerUnavailable):
+    """The server has accepted it, but not ``wanted`` of its replicas (``min_replicas``) within the deadline; ``reached`` have.
+
+    It stays accepted and will run, unless this server is lost before a replica has it. ``maybe_accepted`` is true.
+    """
+
+    def __init__(self, wanted: int, reached: int) -> None:
+        super().__init__(f"{reached} of {wanted} replicas have confirmed it in time", maybe_accepted=True)
+        self.wanted = wanted
+        self.reached = reached
+
+
 class BrokerRefused(QueueError):
     """The server answered with an error that trying again does not mend: credentials, rights, version, a script."""
 

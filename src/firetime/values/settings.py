@@ -84,6 +84,7 @@ class Settings:
     standby_grace: float = _about(1.0, "how overdue a task is before others than the leader promote it", _span())
     promote_batch: int = _about(250, "delayed tasks promoted in one call", _count(1))
     dispatch_deadline: float = _about(5.0, "how long a dispatch tries before BrokerUnavailable", _span(0.01))
+    min_replicas: int = _about(0, "replicas that must have a message before its dispatch returns", _count(0))
     shutdown: float = _about(30.0, "how long running tasks may finish when the worker stops", _span())
     unknown_ttl: float = _about(3600.0, "how long a task that nobody knows is kept for a worker that does", _span())
     remember_ids: float = _about(3600.0, "how long an explicit id, or a cancel, is remembered", _span(0.001))
@@ -185,6 +186,7 @@ _OF_SENDING = {
     "queue_shards",
     "dispatch_deadline",
     "min_delay",
+    "min_replicas",
     "max_payload",
     "max_length",
     "remember_ids",

@@ -67,7 +67,7 @@ def check(
 
     async def examine(runner: TaskRunner) -> None:
         findings.server = await runner.overview.server()
-        _judge_server(findings, findings.server)
+        _judge_server(findings, findings.server, runner.settings.min_replicas)
         found = queue or sorted({*own, *await runner.overview.queues()})
         findings.queues = [await runner.stats(name) for name in found]
         _judge_shards(findings)
@@ -85,9 +85,12 @@ def check(
     raise typer.Exit(0 if findings.healthy else 1)
 
 
-def _judge_server(findings: Findings, server: ServerFacts) -> None:
+def _judge_server(findings: Findings, server: ServerFacts, min_replicas: int) -> None:
     if server.replica:
         findings.problems.append("the server is a read-only replica")
+    if server.replicas < min_replicas:
+        said = f"min_replicas is {min_replicas}, the server has {server.replicas}: no dispatch can be confirmed"
+        findings.problems.append(said)
     if server.maxmemory_policy not in ("noeviction", ""):
         findings.warnings.append(
             f"maxmemory-policy is {server.maxmemory_policy}: a full server would delete tasks; set it to noeviction"
