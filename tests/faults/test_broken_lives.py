@@ -74,9 +74,11 @@ async def test_a_worker_whose_loops_somebody_cancelled_does_not_count_as_healthy
     await runner.start()
     worker = runner.worker
     assert worker is not None
-    for task in asyncio.all_tasks() - {asyncio.current_task()}:
-        if "claim_all" in repr(task.get_coro()):
-            task.cancel()
+    await until(lambda: worker.healthy)
+    claims = [task for task in asyncio.all_tasks() if "when_heard" in repr(task.get_coro())]
+    assert claims
+    for task in claims:
+        task.cancel()
     await until(lambda: not worker.healthy, what="ill health")
 
 

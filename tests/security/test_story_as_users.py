@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from tests.kit.shared import Shared
 
-pytestmark = pytest.mark.usefixtures("server")
+pytestmark = [pytest.mark.usefixtures("server"), pytest.mark.one_server]
 
 
-@pytest.fixture(params=["valkey9", "redis70", "redis62"])
+@pytest.fixture
 def server(request: pytest.FixtureRequest, servers: Shared) -> Iterator[ServerProcess]:
     """A server that has selectors and keys to be read only, one that has them anew, and one that knows neither."""
     lent = servers[request.param]

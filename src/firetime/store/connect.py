@@ -172,12 +172,11 @@ class Server:
                 await self.locate(connection)
                 await connection.connect()
                 await self.inspect(connection)
-        except QueueError:
-            # the next call over it would take a connection that stands for one that was verified
+        except BaseException as error:
+            # also of a call that was cancelled: the next one would take half a connection for a whole one
             await connection.disconnect(nowait=True)
-            raise
-        except (RedisError, OSError) as error:
-            await connection.disconnect(nowait=True)
+            if not isinstance(error, (RedisError, OSError)):
+                raise
             if isinstance(error, ResponseError) or is_reply(error):
                 raise refused(error) from None
             raise unreachable(str(self.address), error, sent=False) from None
