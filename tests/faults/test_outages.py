@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -69,7 +70,7 @@ async def test_a_call_that_is_cancelled_while_it_connects_leaves_no_half_connect
 ) -> None:
     server = start_server(requirepass="secret")
     proxy = start_proxy(server.url)
-    runner = TaskRunner(proxy.url.replace("://", "://:secret@"))
+    runner = TaskRunner(server.url.replace(str(urlsplit(server.url).port), str(urlsplit(proxy.url).port)))
     proxy.delay(0.3)
     for _ in range(3):
         call = asyncio.create_task(runner.handle("any").status())

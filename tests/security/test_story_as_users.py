@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.kit.shared import Shared
 
-pytestmark = [pytest.mark.usefixtures("server"), pytest.mark.one_server]
+pytestmark = [pytest.mark.usefixtures("server"), pytest.mark.one_server]  # type: ignore[assignment]  # the story has marks of its own
 
 
 @pytest.fixture
