@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import tempfile
 import time
@@ -18,7 +19,7 @@ from bench.processes import Place
 from bench.run import summary, take_rounds
 from bench.server import Server, valkey
 from bench.systems import BY_NAME, CONTENDERS, ROOT, SYSTEMS
-from bench.table import page, rows, text
+from bench.table import brief, page, rows, text
 
 
 def main() -> None:
@@ -44,6 +45,8 @@ def main() -> None:
     (asked.out / f"{name}.json").write_text(json.dumps({**told, "growth": growth}, indent=1) + "\n", encoding="utf-8")
     (asked.out / f"{name}.md").write_text(page(told, growth, command=command, chart=f"{name}.svg"), encoding="utf-8")
     (asked.out / f"{name}.svg").write_text(svg(told), encoding="utf-8")
+    if not asked.quick and not asked.systems:
+        _quote(brief(told))
     _say(f"\n{told['took_s']} s; written: {asked.out}/{name}.md, .json, .svg")
 
 
@@ -70,6 +73,15 @@ def running_server(binary: Path | None, environments: Path) -> Iterator[tuple[Se
         Server(binary or valkey(), Path(folder)) as server,
     ):
         yield server, Place(server.url, Path(folder) / "marks", Path(folder), environments)
+
+
+_QUOTED = re.compile(r"(?<=<!-- make bench -->\n).*?(?=\n<!-- end -->)", re.DOTALL)
+
+
+def _quote(table: str) -> None:
+    """The README tells the main figures of the last full run."""
+    readme = ROOT / "README.md"
+    readme.write_text(_QUOTED.sub(lambda _: table, readme.read_text("utf-8")), encoding="utf-8")
 
 
 def _say(line: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench.measures import MEASURES, Aim, Measure
+from bench.reasons import REASONS
 
 Summary = dict[str, Any]
 OURS, FLOOR = "firetime", "floor"
@@ -112,6 +113,7 @@ def page(summary: Summary, growth: list[list[str]] | None, *, command: str, char
         ),
         f"![{chart}]({chart})",
         markdown_table(list(rows(summary))),
+        *_missed(summary),
         _HOW,
         "## Settings",
         f"All: {summary['shared_settings']}.",
@@ -139,6 +141,56 @@ entries, starts one asyncio task for each, acknowledges and deletes them in one 
   commandstats count what a script calls twice. *Server memory* is `MEMORY USAGE` of all keys."""
 
 _GROWTH = "firetime alone, one worker process unless said otherwise; medians of 3 rounds, of one for a million."
+
+
+def _missed(summary: Summary) -> Iterator[str]:
+    """A paragraph for each aim that was not met: by how much not, and why."""
+    paragraphs = [
+        f"**{measure.title}**: {_beside(summary, measure, aim)} instead of {aim}. {REASONS[measure.key]}"
+        for measure in MEASURES
+        for aim in measure.aims
+        if met(summary, measure, aim) is False
+    ]
+    yield "## Aims that this run did not meet" if paragraphs else "This run met all its aims."
+    yield from paragraphs
+
+
+def _beside(summary: Summary, measure: Measure, aim: Aim) -> str:
+    ours = figure(summary, OURS, measure.key)
+    if aim.beside == "alone":
+        return f"{number(ours, measure.digits)} {measure.unit}"
+    best = best_peer(summary, measure)
+    name, other = (FLOOR, figure(summary, FLOOR, measure.key)) if aim.beside == "floor" else best or ("", None)
+    return f"{ratio(ours, other)} x {name}"
+
+
+BRIEF = (
+    "drain",
+    "threads",
+    "bulk",
+    "fifty",
+    "one",
+    "one_sync",
+    "retry",
+    "promote",
+    "latency_p99",
+    "import_ms",
+    "idle_rss",
+)
+"""What the README quotes."""
+
+
+def brief(summary: Summary) -> str:
+    """The few rows that the README quotes."""
+    told = [["", OURS, "the best peer", "ratio", "ratio to the floor"]]
+    for measure in MEASURES:
+        if measure.key in BRIEF:
+            ours, best = figure(summary, OURS, measure.key), best_peer(summary, measure)
+            peer = _ABSENT if best is None else f"{number(best[1], measure.digits)} {measure.unit} ({best[0]})"
+            floor = ratio(ours, figure(summary, FLOOR, measure.key))
+            own = f"{number(ours, measure.digits)} {measure.unit}"
+            told.append([measure.title, own, peer, ratio(ours, best[1] if best else None), floor])
+    return markdown_table(told)
 
 
 def _settings(summary: Summary) -> Iterator[list[str]]:

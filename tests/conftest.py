@@ -14,17 +14,28 @@ import pytest
 from redis import Redis
 
 from tests.kit.clients import raw_client
+from tests.kit.cluster import Cluster
 from tests.kit.launch import end_with
 from tests.kit.leaks import unexpected_keys
 from tests.kit.processes import WorkerProcess, is_configuration
 from tests.kit.proxy import FaultProxy
-from tests.kit.servers import KINDS, ServerProcess, Servers
+from tests.kit.sentinels import Sentinels
+from tests.kit.servers import KINDS, ServerProcess
+from tests.kit.shared import FLEETS, Lent, Shared
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from redis.asyncio import Redis as AsyncRedis
+
+
+EVERYWHERE = [*KINDS, *FLEETS]
+"""Four servers, a cluster, and what sentinels watch over."""
+
+
+FAIL_OVER_S = 1.5
+"""How long a primary is silent before its replica takes over, where that is what a test is about."""
 
 
 class StartServer(Protocol):
@@ -33,6 +44,22 @@ class StartServer(Protocol):
 
 class StartWorker(Protocol):
     def __call__(self, script: Path | str, *arguments: str, env: Mapping[str, str] | None = None) -> WorkerProcess: ...
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--on",
+        choices=EVERYWHERE,
+        help="run all that does not need a server of one kind on this one alone, also what usually runs on Valkey 9 only",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "server" in metafunc.fixturenames:
+        kinds = list(KINDS) if _wants_one(metafunc.definition, metafunc.fixturenames) else EVERYWHERE
+        only = metafunc.config.getoption("--on")
+        chosen = kinds if only is None else [only] if only in kinds else ["valkey9"]
+        metafunc.parametrize("server", chosen, indirect=True)
 
 
 def pytest_configure() -> None:
@@ -47,25 +74,28 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(scope="session")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """One server of each kind for this xdist worker, started when first asked for."""
-    started = Servers(tmp_path_factory.mktemp("servers"))
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    """One of each kind for this xdist worker, started when first asked for."""
+    started = Shared(tmp_path_factory.mktemp("servers"))
     yield started
     started.stop()
 
 
-@pytest.fixture(params=list(KINDS))
-def server(request: pytest.FixtureRequest, servers: Servers) -> Iterator[ServerProcess]:
-    """Each of the four in turn; shared and emptied after the test: to kill or freeze one, use `start_server`."""
-    yield servers[request.param]
-    _leave_clean(servers[request.param])
+@pytest.fixture
+def server(request: pytest.FixtureRequest, servers: Shared) -> Iterator[Lent]:
+    """Each of the six in turn; shared and emptied after the test: to kill or freeze one, use `start_server`."""
+    lent = servers[request.param]
+    yield lent
+    _leave_clean(lent)
 
 
 @pytest.fixture
-def valkey(servers: Servers) -> Iterator[ServerProcess]:
-    """Just Valkey 9; shared like `server`."""
-    yield servers["valkey9"]
-    _leave_clean(servers["valkey9"])
+def valkey(request: pytest.FixtureRequest, servers: Shared) -> Iterator[Lent]:
+    """Just Valkey 9, or what the option --on says; shared like `server`."""
+    alone = _wants_one(request.node, request.fixturenames)
+    lent = servers["valkey9" if alone else request.config.getoption("--on") or "valkey9"]
+    yield lent
+    _leave_clean(lent)
 
 
 @pytest.fixture
@@ -87,6 +117,20 @@ def start_server(tmp_path: Path) -> Iterator[StartServer]:
     finally:
         for one in started:
             one.stop()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A cluster of the test's own, quick to fail over; it keeps what it answered through SIGKILL."""
+    with Cluster(tmp_path / "cluster", timeout_s=FAIL_OVER_S, append_only=True) as started:
+        yield started
+
+
+@pytest.fixture
+def sentinels(tmp_path: Path) -> Iterator[Sentinels]:
+    """A primary, a replica and sentinels of the test's own, quick to fail over."""
+    with Sentinels(tmp_path / "sentinels", down_after_s=FAIL_OVER_S, append_only=True) as started:
+        yield started
 
 
 @pytest.fixture
@@ -132,7 +176,7 @@ def queue_name(request: pytest.FixtureRequest) -> str:
 async def raw(request: pytest.FixtureRequest) -> AsyncIterator[AsyncRedis]:
     """A plain client for looking into the test's `server`, or into `valkey` when it has none; bytes in, bytes out."""
     name = "server" if "server" in request.fixturenames else "valkey"
-    lent: ServerProcess = request.getfixturevalue(name)
+    lent: Lent = request.getfixturevalue(name)
     async with raw_client(lent.url) as redis:
         yield redis
 
@@ -144,10 +188,17 @@ def _outlived_by_servers(request: pytest.FixtureRequest) -> None:
             request.getfixturevalue(name)
 
 
-def _leave_clean(server: ServerProcess) -> None:
+def _wants_one(node: pytest.Function, fixtures: Sequence[str]) -> bool:
+    # a proxy can stand before one server only: the nodes of a cluster say themselves where they are
+    return "start_proxy" in fixtures or node.get_closest_marker("one_server") is not None
+
+
+def _leave_clean(lent: Lent) -> None:
     """Fails when a key is left that nobody documented; the server is empty afterwards."""
-    with Redis.from_url(server.url, protocol=2, socket_timeout=10, socket_connect_timeout=10) as redis:
-        keys = sorted(key.decode(errors="backslashreplace") for key in redis.scan_iter(count=1000))
-        redis.flushall()
+    keys: list[str] = []
+    for url in lent.data_urls:
+        with Redis.from_url(url, protocol=2, socket_timeout=10, socket_connect_timeout=10) as redis:
+            keys += sorted(key.decode(errors="backslashreplace") for key in redis.scan_iter(count=1000))
+            redis.flushall()
     if leaked := unexpected_keys(keys):
-        pytest.fail(f"keys left behind in {server.kind}: {', '.join(leaked[:20])}", pytrace=False)
+        pytest.fail(f"keys left behind in {lent.kind}: {', '.join(leaked[:20])}", pytrace=False)

@@ -5,32 +5,27 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
-from firetime.produce.dead import DeadLetters
 from firetime.produce.desk import Desk
 from firetime.produce.draft import House
-from firetime.produce.group import Groups
-from firetime.produce.overview import Overview, QueueStats
-from firetime.produce.pause import pause, resume
-from firetime.produce.result import Handle
+from firetime.produce.producer import Producer
 from firetime.produce.spread import Spread
-from firetime.produce.task import Dispatcher, send_many
 from firetime.store.address import Address
 from firetime.store.clock import Shift
 from firetime.store.connect import Server, read_clock
 from firetime.store.places import Home, connect
-from firetime.values.codec import Codec, Guarded, JsonCodec
-from firetime.values.definition import Definition
+from firetime.values.access import Access
+from firetime.values.codec import Codec, Guarded
 from firetime.values.durations import Duration, seconds
-from firetime.values.errors import FiretimeError, InvalidOption, RunnerAlreadyStarted
+from firetime.values.errors import InvalidOption, RunnerAlreadyStarted
 from firetime.values.events import Events
-from firetime.values.ids import checked_name, new_token
-from firetime.values.message import Parcel
-from firetime.values.options import dispatch_options
+from firetime.values.ids import new_token
+from firetime.values.seal import chosen_codec
 from firetime.values.settings import Settings, chosen_url, reconfigured, resolve
+from firetime.work.whereabouts import refuse_in_child, whereabouts
 from firetime.worker.hooks import Hooks, log_event, troubles, wants_every_task
 
 if TYPE_CHECKING:
@@ -45,7 +40,7 @@ EMBEDDED_FOLDER = ".firetime"
 """Where the embedded server lives, below the working folder, when no URL is given."""
 
 
-class TaskRunner(Groups):
+class TaskRunner(Producer):
     """Tasks, and the server they travel over.
 
     ``url``: ``redis://``, ``rediss://`` (TLS), ``valkey://`` or ``unix://``; without one ``$FIRETIME_URL``, else
@@ -62,16 +57,18 @@ class TaskRunner(Groups):
         self.events.subscribe(log_event, every_task=False)
         self.clock_shift = Shift()
         """Moved by ``firetime.testing`` only."""
-        self._address = Address(given) if given is not None else None
+        self._address = self._checked_address(given)
         self._home = Home(Path(EMBEDDED_FOLDER))
         self._hooks = Hooks()
         self._failure_handlers: list[FailureHandler] = []
         self._worker: Worker | None = None
         self._worker_server: Server | None = None
+        self.target = ""
+        """What the command line was given to find this runner by: processes of tasks import the same."""
         self._starting: asyncio.Future[None] | None = None
         """Done when the start under way has ended, well or not."""
         house = House(
-            codec=Guarded(codec or JsonCodec()),
+            codec=Guarded(chosen_codec(codec, self.settings), self.settings.prefix),
             max_payload=self.settings.max_payload,
             remember_s=self.settings.remember_ids,
             min_delay_s=self.settings.min_delay,
@@ -87,9 +84,10 @@ class TaskRunner(Groups):
                 address=self._address,
                 shift=self.clock_shift,
                 shards=self.settings.queue_shards,
-            )
+                min_replicas=self.settings.min_replicas,
+            ),
+            gone_s=3 * self.settings.lease,
         )
-        self.overview = Overview(self.desk, gone_s=3 * self.settings.lease)
 
     # --- registering
 
@@ -125,60 +123,6 @@ class TaskRunner(Groups):
         """Infrastructure errors from now on. Nothing waits for whoever iterates: the oldest are dropped beyond 1000."""
         return troubles(self.events)
 
-    # --- sending
-
-    async def dispatch(self, task: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
-        """Sends one run of a task by its name, from code that does not have its function: arguments go unchecked.
-
-        Options: ``runner.named("send_email", priority="high").dispatch(...)``.
-        """
-        return await self.named(task).dispatch(*args, **kwargs)
-
-    def dispatch_sync(self, task: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
-        """``dispatch`` from code without an event loop."""
-        return self.named(task).dispatch_sync(*args, **kwargs)
-
-    def named(self, task: str, /, **options: Any) -> Dispatcher[..., Any]:
-        """A task by its name, with options as ``Task.options`` takes them; a registered one is checked as usual."""
-        known = self.tasks.get(task)
-        return Dispatcher(self.desk, known or checked_name("task", task), dispatch_options(options))
-
-    async def dispatch_many(self, messages: Iterable[Parcel]) -> list[Handle[Any] | FiretimeError]:
-        """Sends many messages (``task.message(...)``) in few calls: a handle or an error for each, in order."""
-        return await send_many(self.desk, list(messages), self._task_of)
-
-    def dispatch_many_sync(self, messages: Iterable[Parcel]) -> list[Handle[Any] | FiretimeError]:
-        """``dispatch_many`` from code without an event loop."""
-        parcels = list(messages)
-        return self.desk.portal.call(lambda: send_many(self.desk, parcels, self._task_of))
-
-    def _task_of(self, parcel: Parcel) -> Definition | str:
-        return self.tasks.get(parcel.message.task, parcel.message.task)
-
-    # --- looking
-
-    def handle(self, task_id: str, *, queue: str = "default") -> Handle[Any]:
-        """The handle of a message known by its id and queue."""
-        if not isinstance(task_id, str) or not task_id.isprintable():  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidOption("task_id", task_id, "the id of a message, as handle.task_id has it")
-        return Handle(self.desk, checked_name("queue", queue), task_id)
-
-    def dead(self, queue: str = "default") -> DeadLetters:
-        """The dead letters of a queue: list, show, replay, purge."""
-        return DeadLetters(self.desk, checked_name("queue", queue))
-
-    async def stats(self, queue: str = "default") -> QueueStats:
-        """What a queue looks like now: lengths, means, predicted wait, lateness, workers, leader."""
-        return await self.overview.queue(checked_name("queue", queue))
-
-    async def pause(self, queue: str = "default") -> None:
-        """Lets no worker claim from the queue until ``resume``; what runs, runs on, and dispatches are accepted."""
-        await pause(await self.desk.server(), await self.desk.all_keys(queue))
-
-    async def resume(self, queue: str = "default") -> bool:
-        """Opens a paused queue; returns whether it was paused."""
-        return await resume(await self.desk.server(), await self.desk.all_keys(queue))
-
     # --- working
 
     @property
@@ -201,23 +145,26 @@ class TaskRunner(Groups):
             raise RunnerAlreadyStarted
         self.sourced = reconfigured(self.sourced, settings)
         self.settings = self.sourced.settings
-        self.overview = Overview(self.desk, gone_s=3 * self.settings.lease)
+        self.look_with(gone_s=3 * self.settings.lease)
 
     async def start(self, *, workers: bool = True, scheduler: bool = True) -> None:
         """Starts working here and returns at once; ``stop()`` ends it.
 
         ``workers``: claim and run tasks. ``scheduler``: promote delayed ones and stand for election.
-        Raises ``RunnerAlreadyStarted`` (also for two calls at once) and ``QueueError`` kinds when the server cannot be
-        had within the dispatch deadline.
+        Raises ``RunnerAlreadyStarted`` (also for two calls at once), ``QueueError`` kinds when the server cannot be
+        had within the dispatch deadline, and ``InvalidOption`` for a ``run_in="process"`` that no process could run.
         """
         from firetime.worker.worker import Worker
         from firetime.worker.workshop import Workshop
 
+        refuse_in_child()
         self._forget_orphan()
         if self._starting is not None or self._worker is not None:
             raise RunnerAlreadyStarted
         self._starting = starting = asyncio.get_running_loop().create_future()
         try:
+            if workers:
+                whereabouts(self, self.tasks, self.target)
             server = self._worker_server = await self._connect()
             clock = await read_clock(server, deadline_s=self.settings.dispatch_deadline)
             self.events.every_task |= wants_every_task()
@@ -234,6 +181,7 @@ class TaskRunner(Groups):
                 failure_handlers=self._failure_handlers,
                 hooks=self._hooks,
                 restore_schedules=self.restore_schedules,
+                whereabouts=lambda: whereabouts(self, self.tasks, self.target),
                 clock=clock,
             )
             self._worker = Worker(shop, works=workers, schedules=scheduler)
@@ -249,7 +197,8 @@ class TaskRunner(Groups):
 
         While the server is away it says so in the log and waits for it: processes are started in any order.
         ``until_idle``: it also ends when nothing is ready and nothing runs here; what is delayed, or paused, does not
-        count. Raises ``BrokerRefused`` for what waiting does not mend, and ``RunnerAlreadyStarted``.
+        count. Raises ``BrokerRefused`` for what waiting does not mend, ``RunnerAlreadyStarted``, and, when it has stopped
+        for ``max_tasks`` or ``max_leaked_threads``, ``RestartNeeded``.
         """
         from firetime.worker.signals import run_until_asked
 
@@ -309,6 +258,14 @@ class TaskRunner(Groups):
     def address(self) -> str:
         """Where the server is, without its password."""
         return str(self._address) if self._address is not None else f"embedded, in {self._home.folder}"
+
+    def _checked_address(self, url: str | None) -> Address | None:
+        if url is not None:
+            return Address(url, self.settings.access)
+        for name in Access.__struct_fields__:
+            if (value := getattr(self.settings, name)) is not None:
+                raise InvalidOption(name, value, "a url with it: the embedded server lets in its own user only")
+        return None
 
     async def _connect(self) -> Server:
         if self._address is None:

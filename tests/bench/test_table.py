@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -9,7 +10,8 @@ import pytest
 
 from bench.chart import svg
 from bench.measures import MEASURES, Aim, Measure
-from bench.table import best_peer, met, page, rows, text
+from bench.systems import ROOT
+from bench.table import best_peer, brief, met, page, rows, text
 
 RATE = Measure(key="drain", title="drain", unit="/s", more_is_better=True)
 COST = Measure(key="latency_p99", title="latency", unit="ms", more_is_better=False)
@@ -98,3 +100,21 @@ def test_the_picture_has_a_bar_for_every_figure(summary: dict[str, Any]) -> None
     drawn = ET.fromstring(svg(summary))  # noqa: S314 - our own
     bars = [each for each in drawn.iter("{http://www.w3.org/2000/svg}rect") if each.get("rx")]
     assert len(bars) == 8
+
+
+def test_an_aim_that_was_missed_says_by_how_much_and_why(summary: dict[str, Any]) -> None:
+    told = page(summary, None, command="make bench", chart="x.svg")
+    assert (
+        "**idle: dispatch to start, p99**: 1.05 x slow instead of \u2264 1 x peer. A message takes two round trips"
+        in told
+    )
+    summary["systems"][0]["figures"] |= {"latency_p99": 1.8}
+    assert "This run met all its aims." in page(summary, None, command="make bench", chart="x.svg")
+
+
+def test_the_readme_quotes_the_last_full_run() -> None:
+    told = json.loads((ROOT / "docs/benchmarks/results.json").read_text("utf-8"))
+    assert brief(told) in (ROOT / "README.md").read_text("utf-8")
+    assert (ROOT / "docs/benchmarks/results.md").read_text("utf-8") == page(
+        told, told["growth"], command="make bench", chart="results.svg"
+    )

@@ -11,8 +11,9 @@ import pytest
 
 from firetime import BrokerUnavailable, Fixed, JsonCodec, Status, TaskRunner, current_task
 from firetime.store.address import Address
-from firetime.store.connect import Server
+from firetime.store.clock import Shift
 from firetime.store.keys import CONSTANT_KEYS
+from firetime.store.places import connect
 from firetime.values.message import Message
 from tests.kit.waiting import until
 
@@ -41,7 +42,7 @@ async def test_f21_a_thousand_cancelled_calls_never_mix_up_a_reply_or_leak_a_con
     url: str, raw: Redis, dice: random.Random
 ) -> None:
     others = (await raw.info("clients"))["connected_clients"]
-    server = Server(Address(url))
+    server = connect(Address(url), Shift())
     names = [f"firetime:{number}" for number in range(50)]
     for name in names:
         await raw.set(name, name)

@@ -13,6 +13,15 @@ from tests.cli.shell import Shell, send, soon, told
 if TYPE_CHECKING:
     from tests.conftest import StartServer
 
+BLOCK = """
+@task
+async def block() -> None:
+    note("begin")
+    while not Path("go").exists():
+        time.sleep(0.01)
+    note("end")
+"""
+
 
 async def test_a_healthy_server_is_0(shell: Shell) -> None:
     said = await shell.type("check")
@@ -78,6 +87,12 @@ async def test_a_replica_is_1(shell: Shell, start_server: StartServer) -> None:
     assert "problem: the server is a read-only replica" in said.out
 
 
+async def test_fewer_replicas_than_a_dispatch_waits_for_are_1(shell: Shell) -> None:
+    said = await shell.type("check", env=shell.env | {"FIRETIME_MIN_REPLICAS": "1"})
+    assert said.code == 1
+    assert "problem: min_replicas is 1, the server has 0: no dispatch can be confirmed" in said.out
+
+
 async def test_a_probe_wants_a_worker_that_was_seen(shell: Shell, runner: TaskRunner) -> None:
     probe = ("check", "--worker", "--here", "-q", shell.queue)
     said = await shell.type(*probe)
@@ -96,6 +111,35 @@ async def test_a_probe_wants_a_worker_that_was_seen(shell: Shell, runner: TaskRu
         each.terminate()
         assert each.wait(60) == 0
     assert (await shell.type(*probe)).code == 1
+
+
+async def test_a_worker_whose_loop_is_blocked_is_no_worker_to_a_probe(shell: Shell, runner: TaskRunner) -> None:
+    with (shell.folder / "app.py").open("a") as app:
+        app.write(BLOCK)
+    probe = ("check", "--worker", "-q", shell.queue)
+    blocked = shell.start("worker", "app")
+    await soon(lambda: _has_worker(runner, shell.queue))
+    assert (await shell.type(*probe)).code == 0
+    await send(runner, shell.queue, "block")
+    await soon(lambda: "begin" in shell.journal())
+
+    async def it_says_so() -> bool:
+        return any(each.ailing for each in await runner.overview.workers(shell.queue))
+
+    await soon(it_says_so)
+    said = await shell.type(*probe)
+    assert said.code == 1
+    assert f"problem: worker {(await runner.overview.workers(shell.queue))[0].worker} (" in said.out
+    assert "does not work: event loop" in said.out
+    other = shell.start("worker", "app")
+    await soon(lambda: told(other, "ready"))
+    said = await shell.type(*probe)
+    assert (said.code, "warning: worker " in said.out) == (0, True)
+    shell.let_go()
+    await soon(lambda: "end" in shell.journal())
+    for each in (blocked, other):
+        each.terminate()
+        assert each.wait(60) == 0
 
 
 async def test_the_queues_are_shown(shell: Shell, runner: TaskRunner) -> None:

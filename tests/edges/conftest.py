@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from tests.edges.driver import connected, sound_driver
-from tests.kit.servers import KINDS, ServerProcess, Servers
+from tests.kit.servers import KINDS, ServerProcess
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from firetime.store.connect import Server
     from tests.edges.driver import Driver
+    from tests.kit.shared import Shared
 
 _HERE = Path(__file__).parent
 
@@ -35,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class Connections:
     """Made when first asked for, one pair for each kind of server."""
 
-    def __init__(self, servers: Servers, stack: AsyncExitStack) -> None:
+    def __init__(self, servers: Shared, stack: AsyncExitStack) -> None:
         self._servers = servers
         self._stack = stack
         self._made: dict[str, tuple[Server, Redis]] = {}
@@ -47,14 +48,14 @@ class Connections:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def connections(servers: Servers) -> AsyncIterator[Connections]:
+async def connections(servers: Shared) -> AsyncIterator[Connections]:
     async with AsyncExitStack() as stack:
         yield Connections(servers, stack)
 
 
-@pytest_asyncio.fixture(params=list(KINDS), loop_scope="session")
+@pytest_asyncio.fixture(params=[*KINDS, "cluster"], loop_scope="session")
 async def q(request: pytest.FixtureRequest, connections: Connections, queue_name: str) -> AsyncIterator[Driver]:
-    """On each of the four servers."""
+    """On each of the four servers, and on a cluster, which sees to it that a script keeps to its queue's keys."""
     async with sound_driver(*await connections.to(request.param), queue_name) as driver:
         yield driver
 

@@ -8,8 +8,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
 from firetime.store.address import Address
-from firetime.store.connect import Server
+from firetime.store.clock import Shift
 from firetime.store.keys import QueueKeys
+from firetime.store.places import connect
 from tests.edges.look import Look, look
 from tests.kit.clients import raw_client
 from tests.kit.leaks import unexpected_keys
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 
     from redis.asyncio import Redis
 
+    from firetime.store.connect import Server
     from firetime.store.scripts import Argument
-    from tests.kit.servers import ServerProcess
+    from tests.kit.shared import Lent
 
 ME, OTHER = "me", "other"
 RECORD = b'["task",[[],{}]]'
@@ -581,10 +583,10 @@ class Driver:
 
 
 @asynccontextmanager
-async def connected(process: ServerProcess) -> AsyncIterator[tuple[Server, Redis]]:
+async def connected(lent: Lent) -> AsyncIterator[tuple[Server, Redis]]:
     """The product's connection to a server, and a plain one."""
-    server = Server(Address(process.url))
-    async with raw_client(process.url) as raw:
+    server = connect(Address(lent.url), Shift())
+    async with raw_client(lent.url) as raw:
         try:
             yield server, raw
         finally:

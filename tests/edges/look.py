@@ -98,15 +98,16 @@ return replies
 async def look(server: Server, keys: QueueKeys) -> Look:
     """What there is now."""
     stem = keys.tasks.removesuffix("tasks")
-    (found,) = await _ask(server, [["KEYS", f"{stem}*"]])
+    (found,) = await _ask(server, keys, [["KEYS", f"{stem}*"]])
     names = [_text(name) for name in found]
     marks = [name for name in names if name.startswith(keys.ended(""))]
     values = [name for name in names if name.startswith(keys.result(""))]
     hashes = [keys.tasks, keys.state, keys.places, keys.unique, keys.cancelling, keys.metrics]
-    reply = await _ask(server, [["HGETALL", name] for name in hashes])
+    reply = await _ask(server, keys, [["HGETALL", name] for name in hashes])
     tasks, state, places, unique, cancelling, metrics = (_pairs(one) for one in reply)
     delayed, dead, wake, history, bell, paused, leader, ended, results = await _ask(
         server,
+        keys,
         [
             ["ZRANGE", keys.delayed, 0, -1, "WITHSCORES"],
             ["ZRANGE", keys.dead, 0, -1],
@@ -115,8 +116,8 @@ async def look(server: Server, keys: QueueKeys) -> Look:
             ["LLEN", keys.bell],
             ["EXISTS", keys.paused],
             ["GET", keys.leader],
-            ["MGET", "nothing", *marks],
-            ["MGET", "nothing", *values],
+            ["MGET", stem + "nothing", *marks],
+            ["MGET", stem + "nothing", *values],
         ],
     )
     lanes, pending, consumers = await _lanes(server, keys)
@@ -157,6 +158,7 @@ async def _lanes(
     for letter, lane in keys.lanes.items():
         entries, rows, known = await _ask(
             server,
+            keys,
             [
                 ["XRANGE", lane, "-", "+"],
                 ["XPENDING", lane, "workers", "-", "+", 100_000],
@@ -169,8 +171,8 @@ async def _lanes(
     return lanes, pending, frozenset(consumers)
 
 
-async def _ask(server: Server, commands: Sequence[Sequence[str | int]]) -> Any:
-    return await server.ask("EVAL", _ASK, 0, json.dumps(commands), deadline_s=30)
+async def _ask(server: Server, keys: QueueKeys, commands: Sequence[Sequence[str | int]]) -> Any:
+    return await server.ask("EVAL", _ASK, 1, keys.tasks, json.dumps(commands), deadline_s=30)
 
 
 def _pairs(flat: Sequence[bytes] | None) -> dict[str, bytes]:

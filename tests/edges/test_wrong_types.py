@@ -53,6 +53,45 @@ async def test_nothing_is_settled_in_a_lane_that_is_no_stream(q: Driver, way: st
     await SETTLE[way](q, held)
 
 
+@pytest.mark.parametrize("name", ["state", "places"])
+@pytest.mark.parametrize("way", ["retry", "retry later", "bury", "release"])
+async def test_nothing_is_taken_out_of_a_lane_that_could_not_be_put_elsewhere(q: Driver, way: str, name: str) -> None:
+    await q.send("a")
+    held = await q.take("a")
+    before = await q.look()
+    async with spoiled(q, getattr(q.keys, name)):
+        with pytest.raises(BrokerRefused, match="WRONGTYPE"):
+            await SETTLE[way](q, held)
+    assert await q.look() == before
+    await SETTLE[way](q, held)
+
+
+@pytest.mark.parametrize("name", ["normal", "places"])
+@pytest.mark.parametrize("way", ["promote", "reschedule"])
+async def test_what_is_delayed_stays_so_where_it_cannot_become_ready(q: Driver, way: str, name: str) -> None:
+    await q.send("a", at_ms=await q.now_ms() + HOUR_MS)
+    await q.travel_to(await q.now_ms() + 2 * HOUR_MS)
+    before = await q.look()
+    async with spoiled(q, getattr(q.keys, name)):
+        with pytest.raises(BrokerRefused, match="WRONGTYPE"):
+            await (q.promote() if way == "promote" else q.reschedule("a", in_us=0))
+    assert await q.look() == before
+    await q.promote()
+    assert (await q.claim()).ids == ["a"]
+
+
+@pytest.mark.parametrize("name", ["normal", "state", "places", "unique"])
+async def test_a_dead_letter_stays_one_where_it_cannot_be_replayed(q: Driver, name: str) -> None:
+    await q.send("a")
+    await q.bury(await q.take("a"))
+    before = await q.look()
+    async with spoiled(q, getattr(q.keys, name)):
+        with pytest.raises(BrokerRefused, match="WRONGTYPE"):
+            await q.replay("a")
+    assert await q.look() == before
+    assert await q.replay("a") == []
+
+
 @pytest.mark.parametrize("name", ["tasks", "places", "state", "cancelling"])
 async def test_what_a_failing_claim_took_comes_back_when_the_key_is_mended(q: Driver, name: str) -> None:
     await q.send("a", "b")

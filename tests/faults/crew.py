@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
     from tests.conftest import StartWorker
     from tests.kit.processes import WorkerProcess
+    from tests.kit.shared import Shared
 
 _PROGRAM = Path(__file__).with_name("program.py")
+_COMPUTING = Path(__file__).with_name("computing.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +41,24 @@ class Line:
 class Crew:
     """The workers of one test; see ``program.py`` for what they can do."""
 
-    def __init__(self, start_worker: StartWorker, url: str, prefix: str) -> None:
+    def __init__(self, start_worker: StartWorker, url: str, prefix: str, paper_url: str) -> None:
         self.url = url
         self.prefix = prefix
         self._start_worker = start_worker
-        self._paper = Redis.from_url(url, socket_timeout=10)
+        self._paper_url = paper_url
+        self._paper = Redis.from_url(paper_url, socket_timeout=10)
 
     def start(self, url: str | None = None, **settings: Any) -> WorkerProcess:
         """One more worker process."""
-        words = (url or self.url, self.prefix, json.dumps(settings))
-        return self._start_worker(_PROGRAM, *words, env={"TEST_JOURNAL": self.url})
+        return self._start(_PROGRAM, url or self.url, settings)
+
+    def start_computing(self, **settings: Any) -> WorkerProcess:
+        """One more whose tasks run in processes of their own; see ``computing.py``."""
+        return self._start(_COMPUTING, self.url, settings)
+
+    def _start(self, program: Path, url: str, settings: dict[str, Any]) -> WorkerProcess:
+        words = (url, self.prefix, json.dumps(settings))
+        return self._start_worker(program, *words, env={"TEST_JOURNAL": self._paper_url})
 
     @property
     def journal(self) -> list[Line]:
@@ -72,11 +82,16 @@ class Crew:
         self._paper.set(f"{self.prefix}:go:{tag}", "1")
 
     def close(self) -> None:
+        written: Any = self._paper.keys(f"{self.prefix}:*")
+        if self._paper_url != self.url and written:
+            self._paper.delete(*written)
         self._paper.close()
 
 
 @pytest.fixture
-def crew(start_worker: StartWorker, url: str, prefix: str) -> Iterator[Crew]:
-    made = Crew(start_worker, url, prefix)
+def crew(start_worker: StartWorker, url: str, prefix: str, servers: Shared) -> Iterator[Crew]:
+    # where the tasks' server is more than one, the journal is kept on another
+    paper_url = url if url.startswith("redis://") else servers["valkey9"].url
+    made = Crew(start_worker, url, prefix, paper_url)
     yield made
     made.close()

@@ -88,7 +88,7 @@ async def test_a_dispatch_says_within_its_deadline_that_the_server_is_away(start
 
 async def test_wrong_credentials_are_refused_and_not_shown(start_server: StartServer) -> None:
     server = start_server(requirepass="right")
-    runner = TaskRunner(server.url.replace("://", "://:wrong@"))
+    runner = TaskRunner(server.url.replace(":right@", ":wrong@"))
     with pytest.raises(BrokerRefused, match="credentials") as refused:
         await blocking(runner.dispatch_sync, "see")
     assert "wrong@" not in str(refused.value)

@@ -52,6 +52,7 @@ async def through(proxy: FaultProxy) -> AsyncIterator[Redis]:
 # --- servers
 
 
+@pytest.mark.one_server
 async def test_each_server_reports_the_version_it_should(server: ServerProcess, raw: Redis) -> None:
     info = await raw.info("server")
     reported = info.get("valkey_version", info["redis_version"])
@@ -267,6 +268,16 @@ async def test_who_connects_while_the_door_is_closed_is_cut_or_refused_and_not_f
                 assert client.recv(1) == b""
     gc.collect()  # what was forgotten makes itself heard as a warning, which is an error
     assert caplog.text == ""
+
+
+async def test_a_proxy_that_is_pointed_elsewhere_sends_new_connections_there(
+    proxy: FaultProxy, through: Redis, start_server: StartServer
+) -> None:
+    other = start_server()
+    async with raw_client(other.url) as there:
+        await there.set("firetime:which", "other")
+    proxy.point_at(other.url)
+    assert await through.get("firetime:which") == b"other"
 
 
 async def test_in_a_blackhole_nothing_arrives_and_nobody_is_told(proxy: FaultProxy, through: Redis, raw: Redis) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _CALL_S = 10.0
+_TURNS = 3
 
 
 class HeldRequest:
@@ -49,9 +50,7 @@ class FaultProxy:
 
     def __init__(self, target_url: str) -> None:
         target = urlsplit(target_url)
-        if target.hostname is None or target.port is None:
-            raise ValueError(f"a proxy needs a target with a host and a port, not {target_url!r}")
-        self._target = (target.hostname, target.port)
+        self._target = _host_and_port(target_url)
         self._port = free_port()
         login, at, _ = target.netloc.rpartition("@")
         self.url = target._replace(netloc=f"{login}{at}127.0.0.1:{self._port}").geturl()
@@ -88,6 +87,10 @@ class FaultProxy:
     def blackhole(self) -> None:
         """Connections stand and new ones are accepted, but nothing passes any more, either way, until `heal`."""
         self._call(self._set(blackhole=True))
+
+    def point_at(self, target_url: str) -> None:
+        """Connections made from now on go to another server; those that stand stay where they are."""
+        self._target = _host_and_port(target_url)
 
     def delay(self, seconds: float) -> None:
         """Everything takes so much longer, each way; 0 ends it."""
@@ -193,3 +196,10 @@ class FaultProxy:
             for link in tuple(self._links):
                 link.close()
             await asyncio.sleep(0)
+
+
+def _host_and_port(url: str) -> tuple[str, int]:
+    target = urlsplit(url)
+    if target.hostname is None or target.port is None:
+        raise ValueError(f"a proxy needs a target with a host and a port, not {url!r}")
+    return target.hostname, target.port

@@ -133,6 +133,11 @@ class ServerProcess:
         return f"redis://{f':{password}@' if password else ''}127.0.0.1:{self.port}/0"
 
     @property
+    def data_urls(self) -> list[str]:
+        """Where data is written: here."""
+        return [self.url]
+
+    @property
     def pid(self) -> int:
         if self._child is None:
             raise ServerUnusable(f"{self.kind} has no pid before it is started")
@@ -230,20 +235,3 @@ class ServerProcess:
             **self.config,
         }
         return [binary(self.kind), *(part for name, value in directives.items() for part in (f"--{name}", value))]
-
-
-class Servers:
-    """One shared server of each kind, started when it is first asked for."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._started: dict[str, ServerProcess] = {}
-
-    def __getitem__(self, kind: str) -> ServerProcess:
-        if kind not in self._started:
-            self._started[kind] = ServerProcess(kind, self._folder / kind)
-        return self._started[kind].start()
-
-    def stop(self) -> None:
-        for server in self._started.values():
-            server.stop()

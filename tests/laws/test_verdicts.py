@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from firetime.values.backoff import Backoff, Exponential, Fixed, Linear, Reclaim, as_backoff
 from firetime.values.durations import LONGEST_S
+from firetime.values.errors import FailedElsewhere, Told
 from firetime.values.message import Delivery, Fence, Message, Note, State
 from firetime.values.options import TaskOptions
 from firetime.values.state import FRESH, KEPT_NOTES
@@ -29,10 +30,12 @@ from firetime.values.verdict import (
     decide,
     handler_failed,
     handler_interrupted,
+    tell,
 )
 
 COUNTS = st.integers(0, 2**40)
-ENDINGS = ["returned", "raised", "interrupted", "cancelled", "lost", "unknown", "crashed", "unreadable", "failing"]
+ENDINGS = ["returned", "raised", "interrupted", "cancelled", "lost", "unknown", "crashed", "vanished", "unreadable"]
+ENDINGS += ["failing"]
 
 
 class Unprintable(Exception):
@@ -51,7 +54,7 @@ errors = st.one_of(
     st.builds(KeyError, st.text(st.characters(exclude_categories=[]))),
     st.builds(OSError),
     st.builds(Unprintable),
-    st.builds(Reject, st.text()),
+    st.builds(Reject, st.text(st.characters(exclude_categories=[]))),
     st.builds(Retry, st.none() | st.floats(0, 1e6)),
     st.builds(SystemExit),
 )
@@ -153,6 +156,7 @@ def test_the_ending_alone_tells_what_kind_of_verdict_there_can_be(
         "raised": (RetryIn, Bury),
         "unknown": (RetryIn, Bury),
         "crashed": (Bury,),
+        "vanished": (RetryIn, Bury),
         "unreadable": (Bury,),
         "failing": (Bury,),
     }
@@ -166,10 +170,34 @@ def test_a_failure_counts_one_failure_and_no_crash_and_nothing_else_counts_a_fai
     verdict = decide(delivery, outcome, options, rules)
     if isinstance(verdict, RetryIn | Bury):
         assert verdict.state.failures == delivery.state.failures + (outcome.ending == "raised")
-        assert verdict.state.crashes == delivery.crashes
+        assert verdict.state.crashes == delivery.crashes + (outcome.ending == "vanished")
         assert verdict.state.deliveries == delivery.number
         assert len(verdict.state.first) <= KEPT_NOTES
         assert len(verdict.state.last) <= KEPT_NOTES
+
+
+@given(deliveries(), errors, options, rules)
+def test_what_a_child_process_tells_of_an_error_leads_to_the_verdict_that_the_error_itself_would(
+    delivery: Delivery, error: BaseException, options: TaskOptions, rules: Rules
+) -> None:
+    told = tell(error, options, failures=delivery.state.failures + 1, lease_s=rules.lease_s)
+    elsewhere = FailedElsewhere("work", msgspec.msgpack.decode(msgspec.msgpack.encode(told), type=Told))
+    here = decide(delivery, Outcome("raised", error=error), options, rules)
+    there = decide(delivery, Outcome("raised", error=elsewhere), options, rules)
+    assert type(there) is type(here)
+    if isinstance(here, Bury) and isinstance(there, Bury):
+        assert (there.reason, there.state.failures) == (here.reason, here.state.failures)
+        # of what was noted, all but the time and the way through the verdict's own frames
+        assert [(note.type, note.text) for note in there.state.first] == [
+            (note.type, note.text) for note in here.state.first
+        ]
+    if isinstance(here, RetryIn) and isinstance(there, RetryIn) and not _rolls_dice(options.backoff):
+        assert there.delay_s == here.delay_s
+
+
+def _rolls_dice(backoff: Backoff) -> bool:
+    """Also a policy of users that failed: then the default one is asked, which does."""
+    return not isinstance(backoff, Fixed | Linear | Reclaim)
 
 
 @given(options, rules, st.lists(errors, min_size=60, max_size=60), st.none() | st.integers(0, 50), st.randoms())

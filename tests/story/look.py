@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tests.kit.clients import of_key
+
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
@@ -56,6 +58,11 @@ class Look:
 
 async def look(redis: Redis, keys: QueueKeys) -> Look:
     """What there is now."""
+    async with of_key(redis, keys.tasks) as one:
+        return await _look(one, keys)
+
+
+async def _look(redis: Redis, keys: QueueKeys) -> Look:
     stem = keys.tasks.removesuffix("tasks")
     pipe = redis.pipeline(transaction=True)
     pipe.keys(stem.replace("[", "\\[") + "*")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from redis.asyncio import Redis
 
-    from tests.kit.servers import ServerProcess
+    from tests.kit.shared import Lent
 
 
 class NewRunner(Protocol):
@@ -50,7 +50,7 @@ def prefix(queue_name: str) -> str:
 def url(request: pytest.FixtureRequest) -> str:
     """Where the test's `server` is, or `valkey` when it has none."""
     name = "server" if "server" in request.fixturenames else "valkey"
-    lent: ServerProcess = request.getfixturevalue(name)
+    lent: Lent = request.getfixturevalue(name)
     return lent.url
 
 
@@ -60,7 +60,8 @@ async def new_runner(request: pytest.FixtureRequest, prefix: str, raw: Redis) ->
     made: list[TaskRunner] = []
 
     def new(url: str | None = None, **settings: Any) -> TaskRunner:
-        made.append(TaskRunner(url or here, **{"prefix": prefix, "shutdown": 5.0, **settings}))
+        # a busy machine, or a test that waits for its proxy, blocks the event loop that all of a test share
+        made.append(TaskRunner(url or here, **{"prefix": prefix, "shutdown": 5.0, "block_warning": 30, **settings}))
         return made[-1]
 
     yield new

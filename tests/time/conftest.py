@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from firetime.store.address import Address
-from firetime.store.connect import Server
+from firetime.store.clock import Shift
+from firetime.store.places import connect
 from firetime.testing import VirtualClock
 from tests.edges.driver import Driver
 from tests.story.stage import drain, look_at, new_runner, prefix, runner, url
@@ -31,6 +32,6 @@ def clock(runner: TaskRunner) -> VirtualClock:
 @pytest.fixture
 async def q(valkey: ServerProcess, raw: Redis, queue_name: str) -> AsyncIterator[Driver]:
     """The scripts, on one server: what they do on the others is shown in tests/edges."""
-    server = Server(Address(valkey.url))
+    server = connect(Address(valkey.url), Shift())
     yield Driver(server, raw, queue_name)
     await server.aclose()

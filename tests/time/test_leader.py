@@ -194,7 +194,7 @@ async def test_the_leader_keeps_its_lease_and_its_slots_while_a_backlog_is_promo
 
     await runner.dispatch_many(see.options(delay=1).message(number) for number in range(2500))
     await runner.start()
-    await until(lambda: len(seen) >= 2500, timeout=30)
+    await until(lambda: len(seen) >= 2500, timeout=60)
     assert sorted(seen) == list(range(2500))
     assert any(0 < left < 2500 for left in waiting)
     assert await raw.get(keys.epoch) == b"1"

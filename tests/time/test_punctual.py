@@ -207,6 +207,7 @@ async def test_a_leader_whose_lease_was_deleted_does_not_ask_without_a_pause(
     assert late_ms() < LATE_MS
 
 
+@pytest.mark.one_server  # on a cluster each queue has lines of its own
 async def test_an_idle_runner_sends_two_commands_a_second_and_one_for_each_further_queue(
     valkey: ServerProcess, new_runner: NewRunner, prefix: str, raw: Redis
 ) -> None:

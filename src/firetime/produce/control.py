@@ -6,10 +6,9 @@ import msgspec
 
 from firetime.store.connect import Server
 from firetime.store.keys import QueueKeys
-from firetime.values.codec import Codec
+from firetime.values.codec import Guarded
 from firetime.values.errors import InvalidTaskPayload
 from firetime.values.message import Message, State
-from firetime.values.state import read_state
 from firetime.values.states import CancelAnswer, RescheduleAnswer, Status
 
 _CANCEL_ANSWERS = {
@@ -43,30 +42,34 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     crashes: int = 0
     value: bytes | None = None
     """The encoded result."""
+    value_problem: str = ""
+    """Why the result cannot be trusted; ``value`` is then what is stored."""
 
 
-async def look(server: Server, keys: QueueKeys, task_id: str, codec: Codec) -> Look:
+async def look(server: Server, keys: QueueKeys, task_id: str, codec: Guarded) -> Look:
     """Where a message is and what is known of it."""
     told = await server.run("status", keys, {"id": task_id}, ended=keys.ended(task_id), result=keys.result(task_id))
     status, when, record, stored_state, deliveries, outcome, value = told
-    state = read_state(stored_state)
+    state = codec.read_state(stored_state, keys.queue, task_id)
+    value, problem = _opened(value, keys.queue, task_id, codec)
     return Look(
         task_id=task_id,
         queue=keys.logical,
         status=_status(status, outcome, value),
-        message=read_message(record, codec),
+        message=read_message(record, codec, keys.queue, task_id),
         raw=record or b"",
         state=state,
         fire_ms=int(float(when)) if when else None,
         crashes=state.crashes + max(0, deliveries - 1),
         value=value,
+        value_problem=problem,
     )
 
 
-async def cancel(server: Server, keys: QueueKeys, task_id: str, codec: Codec, *, remember_s: float) -> CancelAnswer:
+async def cancel(server: Server, keys: QueueKeys, task_id: str, codec: Guarded, *, remember_s: float) -> CancelAnswer:
     """Takes a waiting message back, or asks a running one to stop. A group that loses a member so is given up."""
     record = await server.ask("HGET", keys.tasks, task_id)
-    message = read_message(record, codec)
+    message = read_message(record, codec, keys.queue, task_id)
     answer = await server.run(
         "cancel",
         keys,
@@ -85,10 +88,10 @@ async def cancel(server: Server, keys: QueueKeys, task_id: str, codec: Codec, *,
 
 
 async def reschedule(
-    server: Server, keys: QueueKeys, task_id: str, codec: Codec, *, kind: str, time: int
+    server: Server, keys: QueueKeys, task_id: str, codec: Guarded, *, kind: str, time: int
 ) -> RescheduleAnswer:
     """Moves a delayed message: ``kind`` "in" and microseconds from now, or "at" and milliseconds since 1970."""
-    message = read_message(await server.ask("HGET", keys.tasks, task_id), codec)
+    message = read_message(await server.ask("HGET", keys.tasks, task_id), codec, keys.queue, task_id)
     arguments: dict[str, str | bytes | int] = {
         "id": task_id,
         "kind": kind,
@@ -109,11 +112,18 @@ def _status(status: bytes, outcome: bytes | None, value: bytes | None) -> Status
     return Status.EXPIRED if ended is Status.DONE and kept_a_value and value is None else ended
 
 
-def read_message(record: bytes | None, codec: Codec) -> Message | None:
+def _opened(value: bytes | None, queue: str, task_id: str, codec: Guarded) -> tuple[bytes | None, str]:
+    try:
+        return (None if value is None else codec.unwrap(value, "result", queue, task_id)), ""
+    except InvalidTaskPayload as error:
+        return value, error.reason
+
+
+def read_message(record: bytes | None, codec: Guarded, queue: str, task_id: str) -> Message | None:
     """The message of a record; None when there is none, or when it cannot be read."""
     if not record:
         return None
     try:
-        return codec.decode(record)
+        return codec.decode(record, queue, task_id)
     except InvalidTaskPayload:
         return None

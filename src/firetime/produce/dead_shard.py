@@ -12,8 +12,7 @@ from firetime.produce.send import Answers, read_refusals
 from firetime.store.keys import QueueKeys
 from firetime.values.dead_letter import DeadLetter, dead_letter
 from firetime.values.errors import TaskAlreadyDispatched
-from firetime.values.ids import as_text
-from firetime.values.state import read_state
+from firetime.values.ids import as_text, is_text
 
 _PAGE = 100
 
@@ -32,7 +31,7 @@ class DeadOfShard:
     async def page(self, *, task: str | None, error: str | None, limit: int) -> list[DeadLetter]:
         """The oldest ``limit``, of one task, or whose last error has that type name, if asked."""
         found: list[DeadLetter] = []
-        async for letter in self._matching(task, error):
+        async for _, letter in self._matching(task, error):
             if len(found) == limit:
                 break
             found.append(letter)
@@ -53,21 +52,23 @@ class DeadOfShard:
 
     async def replay_all(self, *, task: str | None, error: str | None) -> int:
         """Sends them all again, or those of one task or error type; those whose unique key is held stay."""
-        ids = [letter.id.encode() async for letter in self._matching(task, error)]
+        ids = [stored async for stored, _ in self._matching(task, error)]
         sent = 0
         for at in range(0, len(ids), _PAGE):
             page = ids[at : at + _PAGE]
             sent += len(page) - len(await self._replay(page))
         return sent
 
-    async def purge(self, ids: Sequence[str]) -> int:
+    async def purge(self, ids: Sequence[str | bytes]) -> int:
         """Deletes them for good; returns how many were here. A group that loses a member so is given up."""
         return sum([await self._purge_page(ids[at : at + _PAGE]) for at in range(0, len(ids), _PAGE)])
 
-    async def _purge_page(self, ids: Sequence[str]) -> int:
+    async def _purge_page(self, ids: Sequence[str | bytes]) -> int:
         server = await self._desk.server()
         records = await server.ask("HMGET", self._keys.tasks, *ids)
-        messages = [read_message(record, self._desk.house.codec) for record in records]
+        names = [each if isinstance(each, str) else as_text(each) for each in ids]
+        codec, queue = self._desk.house.codec, self._keys.queue
+        messages = [read_message(record, codec, queue, name) for name, record in zip(names, records, strict=True)]
         purged = int(await server.run("purge", self._keys, {}, ids))
         groups = {message.group for message in messages if message is not None and message.group}
         # one that was replayed in this very moment is still a member: then their ttl ends what has to end
@@ -77,14 +78,14 @@ class DeadOfShard:
 
     async def purge_all(self, *, task: str | None, error: str | None) -> int:
         """Deletes them all, or those of one task or error type; returns how many."""
-        return await self.purge([letter.id async for letter in self._matching(task, error)])
+        return await self.purge([stored async for stored, _ in self._matching(task, error)])
 
     async def _replay(self, ids: list[bytes]) -> Answers:
         server = await self._desk.server()
         records = await server.ask("HMGET", self._keys.tasks, *ids)
         rest: list[str | bytes | int] = []
         for task_id, record in zip(ids, records, strict=True):
-            message = read_message(record, self._desk.house.codec)
+            message = read_message(record, self._desk.house.codec, self._keys.queue, as_text(task_id))
             lane = message.lane if message is not None else "n"
             unique = (message.unique_key or "", message.unique_ms) if message is not None else ("", 0)
             rest += [task_id, lane, *unique]
@@ -92,14 +93,16 @@ class DeadOfShard:
         expires = asyncio.get_running_loop().time() + self._desk.deadline_s
         return read_refusals(await calls.call("replay", {}, rest, expires=expires))
 
-    async def _matching(self, task: str | None, error: str | None) -> AsyncIterator[DeadLetter]:
+    async def _matching(self, task: str | None, error: str | None) -> AsyncIterator[tuple[bytes, DeadLetter]]:
+        """With the ids as they are stored: what somebody else wrote there may be no text."""
         server = await self._desk.server()
         count = await self.count()
         for at in range(0, count, _PAGE):
             ids = await server.ask("ZRANGE", self._keys.dead, at, min(at + _PAGE, count) - 1, "WITHSCORES")
-            for letter in await self._read(zip(ids[::2], ids[1::2], strict=True)):
+            letters = await self._read(zip(ids[::2], ids[1::2], strict=True))
+            for stored, letter in zip(ids[::2], letters, strict=True):
                 if _matches(letter, task, error):
-                    yield letter
+                    yield stored, letter
 
     async def _read(self, pairs: Iterable[tuple[bytes, bytes]]) -> list[DeadLetter]:
         pairs = list(pairs)
@@ -115,12 +118,13 @@ class DeadOfShard:
         ]
 
     def _letter(self, task_id: bytes, died: bytes, record: bytes | None, state: bytes | None) -> DeadLetter:
+        name, codec = as_text(task_id), self._desk.house.codec
         return dead_letter(
-            task_id=as_text(task_id),
+            task_id=name,
             queue=self._keys.logical,
-            message=read_message(record, self._desk.house.codec),
+            message=read_message(record, codec, self._keys.queue, name) if is_text(task_id) else None,
             raw=record or b"",
-            state=read_state(state),
+            state=codec.read_state(state, self._keys.queue, name),
             died_ms=int(float(died)),
         )
 

@@ -24,13 +24,20 @@ class Counter:
     """One event loop's side of the desk."""
 
     def __init__(
-        self, server: Server, keys: Callable[[str], QueueKeys], *, deadline_s: float, max_length: Callable[[str], int]
+        self,
+        server: Server,
+        keys: Callable[[str], QueueKeys],
+        *,
+        deadline_s: float,
+        max_length: Callable[[str], int],
+        min_replicas: int,
     ) -> None:
         self.server = server
         self.watch = EndedWatch(server)
         self._keys = keys
         self._deadline_s = deadline_s
         self._max_length = max_length
+        self._min_replicas = min_replicas
         self._outboxes: dict[str, Outbox] = {}
         self._calls: dict[str, NumberedCalls] = {}
 
@@ -39,13 +46,23 @@ class Counter:
         found = self._outboxes.get(queue)
         if found is None:
             room = self._max_length(queue)
-            found = Outbox(self.server, self._keys(queue), deadline_s=self._deadline_s, max_length=room)
+            found = Outbox(
+                self.server,
+                self._keys(queue),
+                deadline_s=self._deadline_s,
+                max_length=room,
+                min_replicas=self._min_replicas,
+            )
             self._outboxes[queue] = found
         return found
 
     def calls(self, queue: str) -> NumberedCalls:
         """This loop's other numbered calls to a queue."""
-        return self._calls.setdefault(queue, NumberedCalls(self.server, self._keys(queue)))
+        found = self._calls.get(queue)
+        if found is None:
+            found = NumberedCalls(self.server, self._keys(queue), min_replicas=self._min_replicas)
+            self._calls[queue] = found
+        return found
 
     async def aclose(self) -> None:
         """Drops the connections."""
@@ -67,6 +84,7 @@ class Desk:
         address: Address | None,
         shift: Shift,
         shards: Shards,
+        min_replicas: int,
     ) -> None:
         self.prefix = prefix
         self.shards = shards
@@ -77,10 +95,11 @@ class Desk:
         self.portal = Portal(on_fork=self._begin_anew)
         self.direct: Direct | None = None
         """What sends for code without an event loop; None where a server that moves is followed by an event loop's."""
-        if address is not None and address.kind == "single":
+        if address is not None and address.kind == "single" and not min_replicas:
             self.direct = Direct(address, shift, prefix, deadline_s=deadline_s, max_length=max_length)
         self._connect = connect
         self._max_length = max_length
+        self._min_replicas = min_replicas
         self._counters: dict[asyncio.AbstractEventLoop, Counter] = {}
 
     def _begin_anew(self) -> None:
@@ -99,7 +118,13 @@ class Desk:
         if found is None:
             self._forget_closed_loops()
             server = await self._connect()
-            found = Counter(server, self.keys, deadline_s=self.deadline_s, max_length=self.room)
+            found = Counter(
+                server,
+                self.keys,
+                deadline_s=self.deadline_s,
+                max_length=self.room,
+                min_replicas=self._min_replicas,
+            )
             # somebody else of this loop may have been quicker
             found = self._counters.setdefault(loop, found)
         return found

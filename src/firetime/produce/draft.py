@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from firetime.produce.spread import Spread
-from firetime.values.codec import Codec
+from firetime.values.codec import Guarded
 from firetime.values.definition import Definition, encode_call
 from firetime.values.errors import DelayTooShort, InvalidTaskPayload, UniqueForRequired
 from firetime.values.ids import is_utf8, new_id
@@ -23,7 +23,7 @@ _NO_HEADERS: dict[str, str] = {}
 class House(msgspec.Struct, frozen=True, kw_only=True):
     """What a runner asks of every message."""
 
-    codec: Codec
+    codec: Guarded
     max_payload: int
     """Bytes of a record."""
     remember_s: float
@@ -61,11 +61,12 @@ def draft(
         timeout_s=options.timeout_s,
         headers=options.headers or _NO_HEADERS,
     )
-    record = record_of(message, house)
     queue, task_id = options.queue or defaults.queue, options.task_id or new_id()
     if house.spread is not None:
         explicit = options.task_id is not None
         queue, task_id = house.spread.place(queue, task_id, key=message.unique_key, explicit=explicit)
+    on_conflict = options.on_conflict or defaults.on_conflict
+    record = record_of(message, queue, bound_to(message, task_id, on_conflict), house)
     return Parcel(
         queue=queue,
         task_id=task_id,
@@ -74,17 +75,22 @@ def draft(
         explicit_id=options.task_id is not None,
         delay_us=round(options.delay_s * 1_000_000) if options.delay_s else 0,
         at_ms=options.at_ms,
-        on_conflict=options.on_conflict or defaults.on_conflict,
+        on_conflict=on_conflict,
     )
 
 
-def record_of(message: Message, house: House) -> bytes:
-    """The message as it is kept. Raises ``InvalidTaskPayload`` for one that is too large."""
-    record = house.codec.encode(message)
+def record_of(message: Message, queue: str, task_id: str, house: House) -> bytes:
+    """The message as it is kept, sealed for its queue and id. Raises ``InvalidTaskPayload`` for one that is too large."""
+    record = house.codec.encode(message, queue, task_id)
     if len(record) > house.max_payload:
         reason = f"its message has {len(record)} bytes, more than max_payload={house.max_payload}"
         raise InvalidTaskPayload(message.task, reason)
     return record
+
+
+def bound_to(message: Message, task_id: str, on_conflict: str) -> str:
+    """The id that a record is sealed for: none where it may go out under the id of the message it replaces."""
+    return "" if message.unique_key is not None and on_conflict == "replace" else task_id
 
 
 def _unique_key(

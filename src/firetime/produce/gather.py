@@ -38,11 +38,12 @@ def gather(members: Iterable[Parcel], callback: Parcel, *, house: House, shards:
     _check_alone(given, callback)
     group_id = new_id()
     queue = _one_queue([*given, callback], group_id, shards)
+    own = each_its_own(_moved(given, queue, shards), house.codec)
     return Gathered(
         group_id=group_id,
         queue=queue,
-        members=tuple(_member(each, group_id, house) for each in each_its_own(_moved(given, queue, shards))),
-        callback=_moved([callback], queue, shards)[0],
+        members=tuple(_written(each, group_id, house) for each in own),
+        callback=_written(_moved([callback], queue, shards)[0], "", house),
     )
 
 
@@ -85,6 +86,8 @@ def _moved(parcels: Sequence[Parcel], queue: str, shards: Shards) -> list[Parcel
     ]
 
 
-def _member(parcel: Parcel, group_id: str, house: House) -> Parcel:
+def _written(parcel: Parcel, group_id: str, house: House) -> Parcel:
+    """Written anew: what is sealed is so for the id and the shard under which it goes out."""
     message = msgspec.structs.replace(parcel.message, group=group_id)
-    return msgspec.structs.replace(parcel, message=message, record=record_of(message, house))
+    record = record_of(message, parcel.queue, parcel.task_id, house)
+    return msgspec.structs.replace(parcel, message=message, record=record)

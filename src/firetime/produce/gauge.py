@@ -14,6 +14,7 @@ from firetime.store.connect import Server
 from firetime.store.keys import QueueKeys
 from firetime.values.errors import BrokerRefused
 from firetime.values.ids import as_text
+from firetime.values.message import UNREADABLE
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +29,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     running: int = 0
     version: str = ""
     seen_ms: int = 0
+    ailing: tuple[str, ...] = ()
+    """Which of its parts do not do their work, as it told itself."""
 
     @property
     def works(self) -> bool:
@@ -114,7 +117,7 @@ def _workers(told: list[bytes], seen_ms: dict[bytes, int]) -> list[WorkerInfo]:
     """Who told of himself in a way that can be read."""
     found: list[WorkerInfo] = []
     for token, about in zip(told[::2], told[1::2], strict=True):
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        with contextlib.suppress(*UNREADABLE):
             worker = msgspec.json.decode(about, type=WorkerInfo)
             found.append(msgspec.structs.replace(worker, seen_ms=seen_ms.get(token, 0)))
     return found

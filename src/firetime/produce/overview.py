@@ -71,6 +71,8 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Empty where the server does not tell."""
     appendonly: bool
     replica: bool
+    replicas: int
+    """How many it feeds; of a cluster, one of its primaries."""
     answered_in_s: float
 
 
@@ -95,6 +97,7 @@ class Overview:
             maxmemory_policy=facts.get("maxmemory_policy", ""),
             appendonly=facts.get("aof_enabled") == "1",
             replica=facts.get("role") == "slave",
+            replicas=int(facts.get("connected_slaves") or 0),
             answered_in_s=answered - asked,
         )
 

@@ -13,7 +13,7 @@ from firetime.values.backoff import Backoff
 from firetime.values.definition import Definition
 from firetime.values.durations import Duration
 from firetime.values.errors import DuplicateTask, InvalidOption
-from firetime.values.options import OnConflict, UniqueFor, task_options
+from firetime.values.options import OnConflict, RunIn, UniqueFor, task_options
 from firetime.values.schedule import Misfire, Overlap
 from firetime.values.states import Priority
 
@@ -65,6 +65,7 @@ class Registry:
         result_ttl: Duration | None = None,
         max_crashes: int | None = None,
         delete_on_ack: bool | None = None,
+        run_in: RunIn | None = None,
     ) -> TaskDecorator: ...
     def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Registers a function: a coroutine runs on the event loop, a ``def`` in a thread.
@@ -78,7 +79,9 @@ class Registry:
         ``on_conflict``: "raise" (default), "return" the holder's handle, or "replace": move one that is still delayed.
         ``result_ttl``: seconds to keep the value, default 0: not at all. ``max_crashes``: runs whose worker may vanish
         before it is a dead letter, default 3; 0 is at most once. ``delete_on_ack=False`` keeps what was completed in
-        the queue's history stream.
+        the queue's history stream. ``run_in``: where a ``def`` runs, in a "thread" (default) of the worker or in a
+        "process" of its own, for what computes, holds the GIL, or must be ended at its timeout; the module that
+        registers it is imported there.
 
         Raises ``InvalidOption`` naming the option, ``UniqueForRequired``, and ``DuplicateTask``.
         """

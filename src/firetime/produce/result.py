@@ -23,7 +23,9 @@ from firetime.values.errors import (
     TaskCancelled,
     TaskCrashed,
     TaskExecutionError,
+    UntrustedMessage,
 )
+from firetime.values.message import UNREADABLE
 from firetime.values.state import newest
 from firetime.values.states import CancelAnswer, RescheduleAnswer, Status
 
@@ -159,7 +161,7 @@ class Handle(Generic[R_co]):
     def _decoded(self, value: bytes) -> Any:
         try:
             return self._decode(value)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise InvalidTaskPayload("", f"the result of {self.task_id!r} cannot be read: {error}", raw=value) from None
 
     async def _keys(self) -> QueueKeys:
@@ -176,6 +178,8 @@ class Handle(Generic[R_co]):
 
     def _value(self, found: Look) -> R_co:
         match found.status:
+            case Status.DONE if found.value_problem:
+                raise UntrustedMessage("", f"the result of {self.task_id!r}: {found.value_problem}", raw=found.value)
             case Status.DONE if found.value is not None:
                 return cast(R_co, self._decoded(found.value))
             case Status.DEAD:

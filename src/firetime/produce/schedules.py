@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from firetime.produce.desk import Desk
-from firetime.produce.draft import draft
+from firetime.produce.draft import bound_to, draft
 from firetime.produce.moving import Former, keeps_its_slot, taken_from
 from firetime.produce.result import Handle
 from firetime.produce.task import Task, handle_for
@@ -123,7 +123,8 @@ class Schedules:
         parcel = draft(task, args, kwargs, PLAIN, self._desk.house)
         # with a unique key it must stand where every other message with that key goes; else where it need never move
         where = self._desk.shards.logical(parcel.queue) if parcel.message.unique_key is None else parcel.queue
-        return Declared(where, schedule(name, parcel.record, **when))
+        record = self._desk.house.codec.encode(parcel.message, where, name, "schedule")
+        return Declared(where, schedule(name, record, **when))
 
     async def put(self, declared: Declared, *, only_missing: bool = False) -> str:
         """Writes it unless it is there already; another definition of the name is replaced, a pause kept.
@@ -173,14 +174,15 @@ class Schedules:
         """
         queue = await self._place(name, queue)
         made = read_kept(name, await self._existing(name, queue)).schedule
-        message = self._desk.house.codec.decode(made.record)
+        codec, task_id = self._desk.house.codec, f"{name}@{new_id()}"
+        message = codec.decode(made.record, queue, name, "schedule")
         task = self._tasks.get(message.task, message.task)
         on_conflict = "raise" if isinstance(task, str) else task.options.on_conflict
         parcel = Parcel(
             queue=queue,
-            task_id=f"{name}@{new_id()}",
+            task_id=task_id,
             message=message,
-            record=made.record,
+            record=codec.encode(message, queue, bound_to(message, task_id, on_conflict)),
             on_conflict=on_conflict,
         )
         answers = await self._desk.send(queue, (parcel,))
@@ -202,7 +204,7 @@ class Schedules:
         last_id = None if last is None else last.decode()
         try:
             kept = read_kept(name, stored)
-            message = self._desk.house.codec.decode(kept.schedule.record)
+            message = self._desk.house.codec.decode(kept.schedule.record, queue, name, "schedule")
         except (InvalidOption, InvalidTaskPayload) as error:
             return ScheduleInfo(name=name, queue=queue, next_ms=next_ms, last_id=last_id, problem=str(error))
         made = kept.schedule
@@ -224,6 +226,7 @@ class Schedules:
         )
 
     async def _write(self, made: Schedule, queue: str, stored: bytes | None, former: Former | None) -> str:
+        made = self._sealed_as_kept(made, queue, stored)
         next_ms = first_slot(made, await self._now_ms())
         if former is not None and (slot_ms := former.slot_for(made)) is not None:
             next_ms = slot_ms
@@ -256,6 +259,18 @@ class Schedules:
     async def _pause(self, name: str, queue: str) -> None:
         while not await self._set_pause(name, queue, await self._existing(name, queue), next_ms=None):
             continue
+
+    def _sealed_as_kept(self, made: Schedule, queue: str, stored: bytes | None) -> Schedule:
+        """The record as it is kept where both say the same: encrypted anew it would look like another definition."""
+        codec = self._desk.house.codec
+        try:
+            kept = read_kept(made.name, stored or b"").schedule.record
+            if codec.is_kept_as_well_as(kept):
+                messages = [codec.decode(record, queue, made.name, "schedule") for record in (kept, made.record)]
+                return msgspec.structs.replace(made, record=kept) if messages[0] == messages[1] else made
+        except (InvalidOption, InvalidTaskPayload):
+            pass
+        return made
 
     async def _set_pause(self, name: str, queue: str, stored: bytes, *, next_ms: int | None) -> bool:
         """False where another definition has been written meanwhile. Without a next slot it is paused."""

@@ -12,7 +12,7 @@ import msgspec
 from firetime.store.connect import Server
 from firetime.store.keys import QueueKeys
 from firetime.store.scripts import Argument
-from firetime.values.errors import BrokerUnavailable, QueueError, QueueFull
+from firetime.values.errors import BrokerUnavailable, NotReplicated, QueueError, QueueFull
 from firetime.values.ids import new_token
 from firetime.values.message import Parcel
 
@@ -44,7 +44,7 @@ class Tries:
         self._expires = expires
         self._pause_s = _FIRST_PAUSE_S
         self._maybe_accepted = False
-        self._reason = "no time was left to ask"
+        self._last = BrokerUnavailable("no time was left to ask")
 
     @property
     def left_s(self) -> float:
@@ -54,13 +54,16 @@ class Tries:
     def pause_s(self, error: BrokerUnavailable) -> float:
         """How long to wait after a try that failed."""
         self._maybe_accepted |= error.maybe_accepted
-        self._reason = error.reason
+        if isinstance(error, NotReplicated) or not isinstance(self._last, NotReplicated):
+            self._last = error
         pause_s, self._pause_s = self._pause_s, min(self._pause_s * 2, _LONGEST_PAUSE_S)
         return min(pause_s, max(0.0, self.left_s))
 
     def over(self) -> BrokerUnavailable:
         """The error when time is over: ``maybe_accepted`` if any try went out unanswered."""
-        return BrokerUnavailable(self._reason, maybe_accepted=self._maybe_accepted)
+        if isinstance(self._last, NotReplicated):
+            return self._last
+        return BrokerUnavailable(self._last.reason, maybe_accepted=self._maybe_accepted)
 
 
 class NumberedCalls:
@@ -69,9 +72,10 @@ class NumberedCalls:
     The script keeps the last number and its reply: a repeat of a call that had been executed is answered from memory.
     """
 
-    def __init__(self, server: Server, keys: QueueKeys) -> None:
+    def __init__(self, server: Server, keys: QueueKeys, *, min_replicas: int) -> None:
         self._server = server
         self._keys = keys
+        self._min_replicas = min_replicas
         self._client = new_token()
         self._number = 0
         self._in_flight = asyncio.Lock()
@@ -88,7 +92,8 @@ class NumberedCalls:
     ) -> Any:
         """One numbered call; ``expires`` is on the event loop's clock.
 
-        Raises ``BrokerUnavailable`` when time is over, with ``maybe_accepted`` if any try went out unanswered.
+        Raises ``BrokerUnavailable`` when time is over, with ``maybe_accepted`` if any try went out unanswered, and
+        ``NotReplicated`` if one was accepted, but did not reach ``min_replicas``.
         """
         async with self._in_flight:
             self._number += 1
@@ -114,7 +119,8 @@ class NumberedCalls:
                     arguments,
                     rest,
                     more_keys=more_keys,
-                    deadline_s=left_s,
+                    deadline_s=min(left_s, self._server.try_s),
+                    replicas=self._min_replicas,
                     call=self._keys.call(self._client),
                     **named_keys,
                 )
@@ -139,11 +145,13 @@ class _Consignment:
 class Outbox:
     """What one event loop sends to one queue: one call in flight, the rest coalesces."""
 
-    def __init__(self, server: Server, keys: QueueKeys, *, deadline_s: float, max_length: int) -> None:
+    def __init__(
+        self, server: Server, keys: QueueKeys, *, deadline_s: float, max_length: int, min_replicas: int
+    ) -> None:
         self._keys = keys
         self._deadline_s = deadline_s
         self._max_length = max_length
-        self._calls = NumberedCalls(server, keys)
+        self._calls = NumberedCalls(server, keys, min_replicas=min_replicas)
         self._waiting: deque[_Consignment] = deque()
         self._flight: asyncio.Task[None] | None = None
 

@@ -12,9 +12,10 @@ import msgspec
 
 from firetime.produce.blocking import refuse_where_a_loop_runs
 from firetime.produce.desk import Desk
-from firetime.produce.draft import draft
+from firetime.produce.draft import bound_to, draft
 from firetime.produce.result import Handle
 from firetime.produce.send import MOST_BYTES, MOST_MESSAGES, Refusal
+from firetime.values.codec import Guarded
 from firetime.values.definition import Definition
 from firetime.values.durations import Duration, delay_s, epoch_ms
 from firetime.values.errors import FiretimeError, QueueFull, TaskAlreadyDispatched
@@ -161,7 +162,7 @@ async def send_many(
     desk: Desk, parcels: list[Parcel], task_of: Callable[[Parcel], Definition | str]
 ) -> list[Handle[Any] | FiretimeError]:
     """Sends many messages in few calls: a handle or an error for each, in order."""
-    own = each_its_own(parcels)
+    own = each_its_own(parcels, desk.house.codec)
     outcome: dict[int, Handle[Any] | FiretimeError] = {}
 
     async def send_in_turn(batches: list[list[int]]) -> None:
@@ -177,15 +178,21 @@ async def send_many(
     return [outcome[position] for position in range(len(own))]
 
 
-def each_its_own(parcels: list[Parcel]) -> list[Parcel]:
+def each_its_own(parcels: list[Parcel], codec: Guarded) -> list[Parcel]:
     """One message given twice is two runs: the second gets an id of its own, unless the id was asked for."""
     seen: set[str] = set()
     own: list[Parcel] = []
     for parcel in parcels:
         again = parcel.task_id in seen and not parcel.explicit_id
-        own.append(msgspec.structs.replace(parcel, task_id=renewed(parcel.task_id)) if again else parcel)
+        own.append(_again(parcel, codec) if again else parcel)
         seen.add(parcel.task_id)
     return own
+
+
+def _again(parcel: Parcel, codec: Guarded) -> Parcel:
+    task_id, message = renewed(parcel.task_id), parcel.message
+    record = codec.encode(message, parcel.queue, bound_to(message, task_id, parcel.on_conflict))
+    return msgspec.structs.replace(parcel, task_id=task_id, record=record)
 
 
 async def _send_batch(

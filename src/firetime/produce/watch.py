@@ -112,9 +112,22 @@ class EndedWatch:
                     continue
                 asked = False
                 self._hear(heard)
+            except BrokerRefused as error:
+                self._refuse(error)
+                return
             except QueueError:
                 await self._listen_again(line)
                 asked = False
+
+    def _refuse(self, error: BrokerRefused) -> None:
+        """The user may not subscribe: whoever waits for that is told, and the next one who waits asks anew."""
+        self._listening = False
+        for channel, confirmed in tuple(self._channels.items()):
+            if not confirmed.done():
+                del self._channels[channel]
+                confirmed.set_exception(error)
+                confirmed.exception()  # whoever waited may have gone
+        self._let_all_look()
 
     def _hear(self, heard: list[bytes]) -> None:
         if heard[0] == b"subscribe":

@@ -13,9 +13,9 @@ from firetime.store.clock import Shift
 from firetime.store.connect import CALL_S
 from firetime.store.keys import QueueKeys
 from firetime.store.replies import NoScript, is_reply, refused, unreachable
-from firetime.store.request import check_version, packed, words_of
+from firetime.store.request import check_version, words_of
 from firetime.store.scripts import Argument
-from firetime.store.wire import has_ended_blocking, sever_blocking
+from firetime.store.wire import has_ended_blocking, packed, sever_blocking
 from firetime.values.errors import BrokerUnavailable, QueueError
 
 _servers: WeakSet[BlockingServer] = WeakSet()

@@ -14,10 +14,10 @@ from firetime.store.clock import ServerClock, Shift
 from firetime.store.deadlines import Deadlines
 from firetime.store.keys import QueueKeys
 from firetime.store.replies import NoScript, is_reply, refused, unreachable
-from firetime.store.request import check_version, packed, words_of
+from firetime.store.request import check_version, words_of
 from firetime.store.scripts import Argument, Script
-from firetime.store.wire import AsyncConnection, has_ended, sever
-from firetime.values.errors import BrokerRefused, BrokerUnavailable, QueueError
+from firetime.store.wire import AsyncConnection, has_ended, packed, read_info, replicated, sever
+from firetime.values.errors import BrokerRefused, BrokerUnavailable, NotReplicated, QueueError
 
 T = TypeVar("T")
 
@@ -43,6 +43,9 @@ if hasattr(os, "register_at_fork"):
 class Server:
     """A server as seen from one event loop. Connections are made when first needed and kept."""
 
+    try_s = CALL_S
+    """How long one try of a call that will be repeated may take, in seconds."""
+
     _in_one_place = True
 
     def __init__(self, address: Address, shift: Shift | None = None) -> None:
@@ -66,28 +69,30 @@ class Server:
         *,
         more_keys: Sequence[str] = (),
         deadline_s: float = CALL_S,
+        replicas: int = 0,
         **named_keys: str,
     ) -> Any:
-        """One script call. Raises ``QueueError`` kinds: ``BrokerUnavailable``, ``BrokerRefused``, ``QueueFull``."""
+        """One script call. Raises ``QueueError`` kinds: ``BrokerUnavailable``, ``BrokerRefused``, ``QueueFull``.
+
+        With ``replicas`` it is answered once so many have what it wrote; ``NotReplicated`` when they have not in time.
+        """
         called, words = words_of(self.shift, name, keys, arguments, rest, more_keys=more_keys, named_keys=named_keys)
         try:
-            return await self.ask(*words, deadline_s=deadline_s)
-        except NoScript:
-            return await self._load_and_ask(called, words, deadline_s)
-
-    async def _load_and_ask(self, called: Script, words: list[Argument], deadline_s: float) -> Any:
-        await self.ask("SCRIPT", "LOAD", called.source)
-        return await self._ask_loaded(words, deadline_s)
-
-    async def _ask_loaded(self, words: list[Argument], deadline_s: float) -> Any:
+            return await self.ask(*words, deadline_s=deadline_s, replicas=replicas)
+        except NoScript as error:
+            await self.load(called, error)
         try:
-            return await self.ask(*words, deadline_s=deadline_s)
+            return await self.ask(*words, deadline_s=deadline_s, replicas=replicas)
         except NoScript as error:
             # another server answers by now, as in a failover, or while a slot moves: nothing was done
             raise BrokerUnavailable(f"the script is gone again: {error}") from None
 
-    async def ask(self, *words: Argument, deadline_s: float = CALL_S) -> Any:
-        """One command; replies come as the client's parser gives them: bytes, ints, lists, None."""
+    async def load(self, called: Script, missing: NoScript) -> None:
+        """Gives the script to the server that has missed it."""
+        await self.ask("SCRIPT", "LOAD", called.source)
+
+    async def ask(self, *words: Argument, deadline_s: float = CALL_S, replicas: int = 0) -> Any:
+        """One command; replies come as the client's parser gives them: bytes, ints, lists, None. ``replicas``: see ``run``."""
         left_s = await self._take_room(deadline_s)
         try:
             connection = self._idle.pop() if self._idle else self._new_connection()
@@ -95,7 +100,7 @@ class Server:
             try:
                 if has_ended(connection):
                     await connection.disconnect(nowait=True)
-                return await self.exchange(connection, words, left_s)
+                return await self.exchange(connection, words, left_s, replicas)
             finally:
                 self._busy.discard(connection)
                 await self._put_back(connection)
@@ -166,23 +171,21 @@ class Server:
             async with asyncio.timeout(deadline_s):
                 await self.locate(connection)
                 await connection.connect()
-                if not self._verified:
-                    await self._verify(connection)
-        except QueueError:
-            # the next call over it would take a connection that stands for one that was verified
+                await self.inspect(connection)
+        except BaseException as error:
+            # also of a call that was cancelled: the next one would take half a connection for a whole one
             await connection.disconnect(nowait=True)
-            raise
-        except (RedisError, OSError) as error:
-            await connection.disconnect(nowait=True)
+            if not isinstance(error, (RedisError, OSError)):
+                raise
             if isinstance(error, ResponseError) or is_reply(error):
                 raise refused(error) from None
             raise unreachable(str(self.address), error, sent=False) from None
 
-    async def _verify(self, connection: AsyncConnection) -> None:
-        await connection.send_packed_command(packed(("INFO", "server")), check_health=False)
-        told = cast(bytes, await connection.read_response(disable_decoding=True))
-        check_version(told.decode("utf-8", "replace"))
-        self._verified = True
+    async def inspect(self, connection: AsyncConnection) -> None:
+        """Looks over, once, whether the server at the end of a new connection will do."""
+        if not self._verified:
+            check_version(await read_info(connection, "server"))
+            self._verified = True
 
     def own_connection(self) -> AsyncConnection:
         """A new connection for one user; dropped with the others by ``aclose``."""
@@ -194,7 +197,9 @@ class Server:
         """Its user has dropped it."""
         self._busy.discard(connection)
 
-    async def exchange(self, connection: AsyncConnection, words: Sequence[Argument], deadline_s: float) -> Any:
+    async def exchange(
+        self, connection: AsyncConnection, words: Sequence[Argument], deadline_s: float, replicas: int = 0
+    ) -> Any:
         """One command and its reply over one connection; past the deadline the connection is dropped as dead."""
         from redis.exceptions import RedisError
 
@@ -205,12 +210,21 @@ class Server:
         self._deadlines.begin(connection, deadline_s)
         error: Exception | None = None
         try:
+            if replicas:
+                return await replicated(connection, words, replicas, deadline_s)
             await connection.send_packed_command(packed(words), check_health=False)
             return await connection.read_response(disable_decoding=True)
+        except NotReplicated:
+            # it may have been replaced, and its replicas follow another: the next call looks for the server anew
+            await connection.disconnect(nowait=True)
+            raise
         except (RedisError, OSError) as lost:
             error = lost
         finally:
             late = self._deadlines.over(connection)
+        if replicas:
+            # a second answer is still to come
+            await connection.disconnect(nowait=True)
         raise await self._failed(connection, TimeoutError("its time is over") if late else error)
 
     async def _failed(self, connection: AsyncConnection, error: Exception) -> QueueError:
@@ -269,9 +283,10 @@ class Line:
     async def listen(self, deadline_s: float) -> Any:
         """The next message of a subscription made by ``say``; None when none came within ``deadline_s``.
 
-        Raises ``BrokerUnavailable`` when the connection is lost: what was published meanwhile is lost with it.
+        Raises ``BrokerUnavailable`` when the connection is lost: what was published meanwhile is lost with it; and
+        ``BrokerRefused`` when the user may not listen.
         """
-        from redis.exceptions import RedisError
+        from redis.exceptions import RedisError, ResponseError
 
         try:
             async with asyncio.timeout(deadline_s):
@@ -280,6 +295,8 @@ class Line:
             return None
         except (RedisError, OSError, AttributeError) as error:
             await self.aclose()
+            if isinstance(error, ResponseError) or is_reply(error):
+                raise refused(error) from None
             raise unreachable(str(self._server.address), error, sent=False) from None
 
     async def aclose(self) -> None:

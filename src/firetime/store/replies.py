@@ -43,6 +43,9 @@ class StaleCall(QueueError):
 class NoScript(QueueError):
     """The server does not know the script (yet, or any more)."""
 
+    node: tuple[str, int] | None = None
+    """Of a cluster: the node that does not."""
+
 
 class Redirected(QueueError):
     """Another node of the cluster has the key: for good (``MOVED``), or for this one call (``ASK``)."""
@@ -66,9 +69,9 @@ def refused(error: BaseException) -> QueueError:
         return Redirected(text)
     if "STALECALL" in text:
         return StaleCall(text)
-    if code == "OOM" or "-OOM " in text:
+    if _says(text, ("OOM",)):
         return QueueFull("?", f"the server is out of memory ({text[:200]})")
-    if code in _PASSING or any(f"-{word} " in text for word in _PASSING):
+    if _says(text, _PASSING):
         return BrokerUnavailable(f"the server cannot serve now: {text[:200]}")
     if code in _RIGHTS or any(words in text for words in _RIGHTS_TEXTS):
         return BrokerRefused(f"the server refuses these credentials or rights: {text[:200]}")
@@ -80,10 +83,55 @@ def is_reply(error: BaseException) -> bool:
     return type(error).__name__ in _CODES or any(words in str(error) for words in _RIGHTS_TEXTS)
 
 
-def unreachable(where: str, error: BaseException, *, sent: bool) -> BrokerUnavailable:
-    """A lost, refused or silent connection as an exception; ``sent``: a request had gone out."""
+def unreachable(where: str, error: BaseException, *, sent: bool) -> QueueError:
+    """A lost, refused or silent connection as an exception; ``sent``: a request had gone out.
+
+    One that TLS does not let come about is ``BrokerRefused``: another try would end in the same way.
+    """
+    if (reason := _kept_apart(error)) is not None:
+        return BrokerRefused(f"no TLS connection with {where}: {reason}")
     what = "no answer" if isinstance(error, TimeoutError) and sent else "no connection"
     return BrokerUnavailable(f"{what} from {where}: {str(error) or type(error).__name__}", maybe_accepted=sent)
+
+
+# OpenSSL's reasons for what stays so until somebody changes a certificate or a setting; any other, an end of the
+# stream among them, is a lost connection.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
+_ALERTS = {
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the server wants to see a certificate: give tls_cert and tls_key",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "the server refuses what is offered (protocol, ciphers, or no tls_cert)",
+    "TLSV1_ALERT_UNKNOWN_CA": "the server does not trust the certificate given as tls_cert",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the server does not accept the certificate given as tls_cert",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the certificate given as tls_cert has expired",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "the server speaks no version of TLS that is safe enough here",
+}
+_MOST_CAUSES = 8
+
+
+def _kept_apart(error: BaseException) -> str | None:
+    """Why TLS failed for good, as far as the error or its causes tell."""
+    cause: BaseException | None = error
+    for _ in range(_MOST_CAUSES):
+        if cause is None:
+            return None
+        if verify_message := getattr(cause, "verify_message", None):
+            return f"its certificate is not trusted: {str(verify_message).rstrip('.')} (see tls_ca and tls_verify)"
+        reason = getattr(cause, "reason", None)
+        if isinstance(reason, str) and reason.replace(" ", "_").upper() in _ALERTS:
+            return _ALERTS[reason.replace(" ", "_").upper()]
+        if isinstance(reason, str) and reason in _NO_TLS:
+            return "the server does not speak TLS at this port (redis:// is without it)"
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def _says(text: str, codes: tuple[str, ...]) -> bool:
+    """Whether the reply has one of the codes, its own or that of a command within a script.
+
+    A script that a command failed in says so in its server's way, and, where it raises the error again, behind the place
+    it stands at: ``-READONLY ...`` or ``ERR user_script:62: READONLY ...``.
+    """
+    return any(text.startswith(f"{code} ") or f"-{code} " in text or f": {code} " in text for code in codes)
 
 
 def _said(error: BaseException) -> str:

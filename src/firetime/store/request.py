@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
-
-import hiredis
 
 from firetime.store.clock import Shift
 from firetime.store.keys import QueueKeys
@@ -31,11 +28,6 @@ def words_of(
     if "shift_us" in called.argument_names:
         arguments = {"shift_us": shift.word, **arguments}
     return called, called.request(keys, arguments, rest, more_keys=more_keys, **named_keys)
-
-
-def packed(words: Sequence[Argument]) -> bytes:
-    """A command in the wire protocol; hiredis packs in C what the client packs in Python."""
-    return cast(bytes, hiredis.pack_command(tuple(words)))  # type: ignore[arg-type] # pyright: ignore[reportUnknownMemberType, reportArgumentType]
 
 
 def check_version(info: str) -> None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import os
 import select
 import ssl
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
+
+import hiredis
+
+from firetime.store.scripts import Argument
+from firetime.values.errors import NotReplicated
 
 
 class AsyncConnection(Protocol):
@@ -82,3 +88,35 @@ def sever(connection: AsyncConnection) -> None:
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, lent.fileno(), inheritable=False)
         os.close(nothing)
+
+
+def packed(words: Sequence[Argument]) -> bytes:
+    """A command in the wire protocol; hiredis packs in C what the client packs in Python."""
+    return cast(bytes, hiredis.pack_command(tuple(words)))  # type: ignore[arg-type] # pyright: ignore[reportUnknownMemberType, reportArgumentType]
+
+
+_WAIT_SHARE = 0.8
+"""How much of a call's time its replicas have: the rest is for the answer's way, so that it tells how many have it."""
+
+
+async def replicated(connection: AsyncConnection, words: Sequence[Argument], replicas: int, left_s: float) -> Any:
+    """One command, answered once so many replicas have what it wrote.
+
+    WAIT counts what the connection itself has written, so it follows in the same packet.
+    https://redis.io/docs/latest/commands/wait/
+    """
+    wait_ms = max(1, int(left_s * _WAIT_SHARE * 1000))  # 0 would be for ever
+    request = packed(words) + packed(("WAIT", replicas, wait_ms))
+    await connection.send_packed_command(request, check_health=False)
+    reply = await connection.read_response(disable_decoding=True)
+    reached = int(await connection.read_response(disable_decoding=True))
+    if reached < replicas:
+        raise NotReplicated(replicas, reached)
+    return reply
+
+
+async def read_info(connection: AsyncConnection, section: str) -> str:
+    """One section of INFO, over a connection that nobody else uses yet."""
+    await connection.send_packed_command(packed(("INFO", section)), check_health=False)
+    told = cast(bytes, await connection.read_response(disable_decoding=True))
+    return told.decode("utf-8", "replace")

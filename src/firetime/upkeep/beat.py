@@ -11,7 +11,7 @@ from firetime.store.clock import ServerClock
 from firetime.store.connect import Server
 from firetime.store.keys import QueueKeys
 from firetime.store.scripts import Argument
-from firetime.values.codec import Codec
+from firetime.values.codec import Guarded
 from firetime.values.errors import FiretimeError, InvalidOption, InvalidTaskPayload, QueueError
 from firetime.values.ids import as_text
 from firetime.values.message import Message
@@ -35,7 +35,7 @@ class Beaten(msgspec.Struct, frozen=True):
 class Beat:
     """The schedules of one queue, looked after by one instance."""
 
-    def __init__(self, server: Server, keys: QueueKeys, codec: Codec, clock: ServerClock) -> None:
+    def __init__(self, server: Server, keys: QueueKeys, codec: Guarded, clock: ServerClock) -> None:
         self._server = server
         self._keys = keys
         self._codec = codec
@@ -54,7 +54,9 @@ class Beat:
             for at in range(0, len(due), 3):
                 try:
                     kept = read_kept(as_text(due[at]), due[at + 2])
-                    template = self._codec.decode(kept.schedule.record)
+                    template = self._codec.decode(
+                        kept.schedule.record, self._keys.queue, kept.schedule.name, "schedule"
+                    )
                 except (InvalidOption, InvalidTaskPayload) as error:
                     unreadable.append(error)
                     continue
@@ -82,8 +84,9 @@ class Beat:
         rest: list[Argument] = []
         for each in planned.slots_ms:
             headers = {**template.headers, NOMINAL: str(each)}
-            record = self._codec.encode(msgspec.structs.replace(template, headers=headers))
-            rest += [f"{made.name}@{each}", record, template.lane, jittered(made, each)]
+            task_id, message = f"{made.name}@{each}", msgspec.structs.replace(template, headers=headers)
+            record = self._codec.encode(message, self._keys.queue, task_id)
+            rest += [task_id, record, template.lane, jittered(made, each)]
         arguments: dict[str, Argument] = {
             "name": made.name,
             "fingerprint": kept.fingerprint,

@@ -15,7 +15,7 @@ from firetime.store.connect import Server
 from firetime.store.keys import QueueKeys
 from firetime.store.scripts import Argument
 from firetime.values.errors import QueueError
-from firetime.values.ids import as_text
+from firetime.values.ids import as_text, is_text
 from firetime.values.message import Delivery, Fence
 
 Place = tuple[str, str]
@@ -181,6 +181,8 @@ class Renewal:
                 as_text(unknown[at + 3]),
             )
             for at in range(0, len(unknown), 4)
+            # one whose id is no text is no message that could be run: its lease runs out
+            if is_text(unknown[at + 3])
         ]
         if not found:
             self._trust(keys.queue, asked)

@@ -19,6 +19,8 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
     running: int
     version: str
+    ailing: tuple[str, ...] = ()
+    """Which of its parts do not do their work."""
 
 
 class Register:

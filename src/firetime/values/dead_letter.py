@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from firetime.values.message import Message, Note, State
+from firetime.values.message import UNREADABLE, Message, Note, State
 from firetime.values.netstring import read_netstrings
 from firetime.values.states import PRIORITIES, Priority
 
@@ -74,5 +74,5 @@ def _arguments(message: Message | None) -> tuple[list[Any], dict[str, Any]]:
         return [], {}
     try:
         return msgspec.json.decode(message.args, type=tuple[list[Any], dict[str, Any]])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return [], {}

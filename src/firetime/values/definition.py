@@ -11,6 +11,7 @@ import msgspec
 
 from firetime.values.errors import InvalidOption, InvalidTaskPayload
 from firetime.values.ids import checked_name
+from firetime.values.message import UNREADABLE
 from firetime.values.options import TaskOptions
 
 _encoder = msgspec.json.Encoder()
@@ -49,6 +50,8 @@ class Definition:
         self.function = function
         self.options = options
         self.is_coroutine = inspect.iscoroutinefunction(function)
+        if self.is_coroutine and options.run_in == "process":
+            raise InvalidOption("run_in", "process", "a def function: a coroutine runs on the worker's event loop")
         self.signature = inspect.signature(function)
         self._decoders, self._rest, self._rest_named = _argument_decoders(self.name, function, self.signature)
         self._simple = not self.signature.parameters
@@ -89,7 +92,7 @@ class Definition:
     def _decode_each(self, encoded: bytes | msgspec.Raw) -> tuple[tuple[Any, ...], dict[str, Any]]:
         try:
             raw_args, raw_kwargs = _call_decoder.decode(encoded)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise InvalidTaskPayload(self.name, f"its arguments cannot be read: {error}") from None
         args = tuple(self._decode_one(number, raw) for number, raw in enumerate(raw_args))
         return args, {name: self._decode_one(name, raw) for name, raw in raw_kwargs.items()}
@@ -102,7 +105,7 @@ class Definition:
         decoder = self._decoders.get(where) or (self._rest if isinstance(where, int) else self._rest_named)
         try:
             return decoder.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             named = self._parameter(where)
             raise InvalidTaskPayload(self.name, f"argument {named!r}: {error}") from None
 

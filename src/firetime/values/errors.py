@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-Kind = Literal["fetch", "settle", "renew", "unlock", "election", "scheduler", "handler", "control"]
+import msgspec
+
+Kind = Literal["fetch", "settle", "renew", "unlock", "election", "scheduler", "handler", "control", "loop"]
 """Which part of a worker met an infrastructure error."""
 
 
@@ -88,6 +90,10 @@ class InvalidTaskPayload(FiretimeError, ValueError):
         self.raw = raw
 
 
+class UntrustedMessage(InvalidTaskPayload):
+    """A record, result or schedule is not sealed as it must be: unsigned, changed, moved, or of a key nobody has here."""
+
+
 class TaskMaxRetryExceeded(FiretimeError):
     """A task failed once more than ``max_retry`` allows; ``error`` is what the last run raised."""
 
@@ -99,12 +105,19 @@ class TaskMaxRetryExceeded(FiretimeError):
 
 
 class TaskCrashed(FiretimeError):
-    """The workers that ran a task vanished more often than ``max_crashes`` allows."""
+    """The workers, or processes, that ran a task vanished more often than ``max_crashes`` allows.
 
-    def __init__(self, task: str, crashes: int) -> None:
-        super().__init__(f"task {task!r}: its worker vanished {crashes} times (killed, out of memory or frozen)")
+    ``how`` tells of the last one where it is known: a task's own process is seen to die, a worker only to be silent.
+    """
+
+    def __init__(self, task: str, crashes: int, how: str = "") -> None:
+        text = f"its worker vanished {crashes} times (killed, out of memory or frozen)"
+        if how:
+            text = f"its process {how}" if crashes == 1 else f"its worker or process vanished {crashes} times; it {how}"
+        super().__init__(f"task {task!r}: {text}")
         self.task = task
         self.crashes = crashes
+        self.how = how
 
 
 class TaskExecutionError(FiretimeError):
@@ -116,6 +129,28 @@ class TaskExecutionError(FiretimeError):
         self.cause_type = cause_type
         self.cause_text = cause_text
         self.traceback = traceback
+
+
+class FailedElsewhere(TaskExecutionError):
+    """What a task raised in a process of its own: errors do not travel, what the worker has to know of them does."""
+
+    def __init__(self, task: str, told: Told) -> None:
+        super().__init__(task, told.type, told.text, told.traceback)
+        self.told = told
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """An error as another process tells it: its words, and what the task's own rules said of it there."""
+
+    type: str
+    text: str
+    traceback: str
+    retried: bool
+    """Whether ``retry_on`` and ``no_retry_on`` allow another run."""
+    pause_s: float | None = None
+    """What ``Retry`` asked for, else what the task's backoff said; None: the worker decides."""
+    rejected: str | None = None
+    """The reason of a ``Reject``."""
 
 
 class TaskTimeout(FiretimeError, TimeoutError):
@@ -154,6 +189,30 @@ class LeaseLost(FiretimeError):
         self.task_id = task_id
 
 
+class LoopBlocked(FiretimeError):
+    """A worker's event loop has not turned for ``blocked_s`` seconds; ``stack`` is where it stands.
+
+    ``task`` is empty where it was no task, but a hook, or a library that the program runs beside the worker.
+    """
+
+    kind: Kind | None = "loop"
+
+    def __init__(self, task: str, task_id: str, blocked_s: float, stack: str) -> None:
+        self.task = task
+        self.task_id = task_id
+        self.blocked_s = blocked_s
+        self.stack = stack
+        advice = "make it a def task, or await where it waits" if task else "it is no task"
+        super().__init__(
+            f"{self.culprit} has blocked the event loop for {blocked_s:.1f} s ({advice}); it stands at\n{stack}"
+        )
+
+    @property
+    def culprit(self) -> str:
+        """Who it is, for people."""
+        return f"task {self.task!r} ({self.task_id})" if self.task else "something"
+
+
 class TaskUnlockFailed(FiretimeError):
     """A unique key could not be freed because it names another holder by now."""
 
@@ -163,6 +222,14 @@ class TaskUnlockFailed(FiretimeError):
         super().__init__(f"unique key {key!r} no longer belongs to {task_id!r}")
         self.key = key
         self.task_id = task_id
+
+
+class RestartNeeded(FiretimeError):
+    """A worker has stopped, as ``stop()`` does, so that its process can be started anew; ``reason`` says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"this process is to be started anew: {reason}")
+        self.reason = reason
 
 
 class RunnerAlreadyStarted(FiretimeError, RuntimeError):
@@ -209,6 +276,18 @@ class BrokerUnavailable(QueueError, ConnectionError):
         super().__init__(f"{reason}; {fate}")
         self.reason = reason
         self.maybe_accepted = maybe_accepted
+
+
+class NotReplicated(BrokerUnavailable):
+    """The server has accepted it, but not ``wanted`` of its replicas (``min_replicas``) within the deadline; ``reached`` have.
+
+    It stays accepted and will run, unless this server is lost before a replica has it. ``maybe_accepted`` is true.
+    """
+
+    def __init__(self, wanted: int, reached: int) -> None:
+        super().__init__(f"{reached} of {wanted} replicas have confirmed it in time", maybe_accepted=True)
+        self.wanted = wanted
+        self.reached = reached
 
 
 class BrokerRefused(QueueError):

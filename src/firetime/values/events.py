@@ -28,6 +28,8 @@ WorkerHappening = Literal[
     "remade",
     "long queue",
     "stale",
+    "unblocked",
+    "spent",
 ]
 
 
@@ -53,6 +55,8 @@ class Trouble(msgspec.Struct, frozen=True):
     """An infrastructure error; ``error.kind`` tells which part of the worker met it."""
 
     error: BaseException
+    echo: bool = False
+    """Whether the like of it was told already, of another queue: the log needs no second line."""
 
 
 Event = TaskEvent | WorkerEvent | Trouble

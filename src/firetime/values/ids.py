@@ -80,6 +80,15 @@ def as_text(word: bytes) -> str:
     return word.decode("utf-8", "backslashreplace")
 
 
+def is_text(word: bytes) -> bool:
+    """Whether ``as_text`` gives what encodes to the same bytes again."""
+    try:
+        word.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def checked_name(what: str, value: str) -> str:
     """``value`` when it may name a queue, prefix, task or id; ``InvalidOption`` otherwise."""
     if not isinstance(value, str) or NAME.fullmatch(value) is None:  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import msgspec
 
+from firetime.values.errors import InvalidTaskPayload
 from firetime.values.states import LANES, Priority
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises for bytes that it cannot read; RecursionError for what is nested too deeply."""
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -102,6 +106,10 @@ class Delivery(msgspec.Struct, frozen=True, eq=False, gc=False):
     problem: str = ""
     """``malformed`` or ``record lost`` when there is no message."""
     cancel_asked: bool = False
+    own_id: bytes = b""
+    """The id as it is stored, where that is no text."""
+    error: InvalidTaskPayload | None = None
+    """What the codec said of a malformed one."""
     logical: str = ""
     """The queue that people know, where ``fence`` names a shard of one."""
 
@@ -114,6 +122,11 @@ class Delivery(msgspec.Struct, frozen=True, eq=False, gc=False):
     def number(self) -> int:
         """The fence as user code sees it: grows with every delivery of this id."""
         return self.state.deliveries + self.fence.deliveries
+
+    @property
+    def stored_id(self) -> str | bytes:
+        """The id as scripts must be given it."""
+        return self.own_id or self.task_id
 
     @property
     def queue(self) -> str:

@@ -17,6 +17,9 @@ from firetime.values.states import LANES, Priority
 OnConflict = Literal["raise", "return", "replace"]
 """What a dispatch does when its unique key is held."""
 
+RunIn = Literal["thread", "process"]
+"""Where a ``def`` task runs."""
+
 UniqueFor = Duration | Literal["done"]
 """How long a unique key is held past the fire-time; ``"done"``: until the task ends, however long that takes."""
 
@@ -37,6 +40,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     result_s: float = 0.0
     max_crashes: int = 3
     delete_on_ack: bool = True
+    run_in: RunIn = "thread"
 
 
 class DispatchOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,6 +172,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "result_ttl": seconds,
     "max_crashes": _count,
     "delete_on_ack": _flag,
+    "run_in": _one_of(*get_args(RunIn)),
     "delay": delay_s,
     "at": _at,
     "task_id": checked_name,

@@ -16,6 +16,7 @@ from firetime.values.cron import check_readable, checked_cron, checked_zone, cro
 from firetime.values.durations import LATEST_MS, Duration, epoch_ms, seconds
 from firetime.values.errors import InvalidOption
 from firetime.values.ids import as_text, checked_name
+from firetime.values.message import UNREADABLE
 
 Misfire = Literal["skip", "once", "all"]
 """What happens to slots that nobody was there to tick: none is run, only the latest is, or each of them."""
@@ -145,7 +146,7 @@ def read_kept(name: str, stored: bytes) -> Kept:
             raise ValueError("it has no times")
         check_readable(made.cron or "* * * * *", made.tz)
         return Kept(print_.decode(), paused == b"1", made)
-    except (ValueError, msgspec.MsgspecError) as error:
+    except (ValueError, *UNREADABLE) as error:
         raise InvalidOption("schedule", name, f"a definition that this release can read ({error})") from None
 
 

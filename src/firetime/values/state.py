@@ -7,10 +7,12 @@ new stream entry starts counting deliveries anew.
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 
 import msgspec
 
-from firetime.values.message import Note, State
+from firetime.values.errors import FailedElsewhere
+from firetime.values.message import UNREADABLE, Note, State
 
 KEPT_NOTES = 9
 """How many of the first and of the last errors are kept."""
@@ -24,26 +26,35 @@ _encoder = msgspec.json.Encoder()
 FRESH = State()
 
 
-def read_state(raw: bytes | None) -> State:
-    """The state out of its stored form; fresh when there is none, or when somebody else wrote something there."""
+def read_state(raw: bytes | None, opened: Callable[[bytes], bytes] | None = None) -> State:
+    """The state out of its stored form; fresh when there is none, or when somebody else wrote something there.
+
+    ``opened`` opens the seal of what stands behind the counters, which scripts write as ``{}`` where they begin anew.
+    """
     if not raw:
         return FRESH
     try:
         crashes, deliveries, body = raw.split(b" ", 2)
+        if opened is not None and body != b"{}":
+            body = opened(body)
         counted = {"crashes": int(crashes), "deliveries": int(deliveries)}
         return msgspec.structs.replace(_decoder.decode(body), **counted)
-    except (ValueError, RecursionError, msgspec.DecodeError):
+    except (ValueError, *UNREADABLE):
         return FRESH
 
 
-def write_state(state: State) -> bytes:
-    """The stored form."""
+def write_state(state: State, sealed: Callable[[bytes], bytes] | None = None) -> bytes:
+    """The stored form; ``sealed`` seals what is more than counters."""
     body = _encoder.encode(msgspec.structs.replace(state, crashes=0, deliveries=0))
+    if sealed is not None:
+        body = sealed(body)
     return b"%d %d %b" % (state.crashes, state.deliveries, body)
 
 
 def note(error: BaseException, at_ms: int) -> Note:
     """An error as it is kept. A failing ``str()`` of user code's error must not lose the failure itself."""
+    if isinstance(error, FailedElsewhere):
+        return Note(error.cause_type, error.cause_text, error.traceback, at_ms)
     try:
         text = str(error)[:_MOST_TEXT]
         trace = "".join(traceback.format_exception(error))[-MOST_TRACEBACK:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Literal
 
@@ -10,12 +11,14 @@ import msgspec
 from firetime.values.durations import Duration
 from firetime.values.durations import delay_s as checked_delay
 from firetime.values.errors import (
+    FailedElsewhere,
     InvalidTaskPayload,
     TaskCrashed,
     TaskExecutionError,
     TaskMaxRetryExceeded,
     TaskNotFound,
     TaskRejected,
+    Told,
     shown,
 )
 from firetime.values.message import Delivery, State
@@ -30,6 +33,7 @@ Ending = Literal[
     "lost",  # the lease ran out; another worker settles it
     "unknown",  # no such task here
     "crashed",  # out of crashes before it was started
+    "vanished",  # the process that ran it has died, and the worker lives
     "unreadable",  # malformed, or its record is gone
     "failing",  # out of attempts already, and its failure handler has yet to end well
 ]
@@ -136,11 +140,10 @@ def decide(delivery: Delivery, outcome: Outcome, options: TaskOptions, rules: Ru
             return _after_any_error(delivery, outcome.error or TaskRejected("no error given"), options, rules)
         case "unknown":
             return _after_unknown(delivery, rules)
-        case "crashed":
-            crashed = TaskCrashed(delivery.task, delivery.crashes)
-            return Bury("crashed", crashed, _moved_on(delivery, crashed, rules))
+        case "crashed" | "vanished":
+            return _after_crash(delivery, outcome, options, rules)
         case "unreadable":
-            unreadable = InvalidTaskPayload("", f"{delivery.problem} message", raw=delivery.raw)
+            unreadable = _unreadable(delivery)
             return Bury(delivery.problem, unreadable, _moved_on(delivery, unreadable, rules))
         case "failing":
             return Bury(delivery.state.reason, _remembered(delivery), _moved_on(delivery, None, rules))
@@ -155,6 +158,13 @@ def handler_failed(bury: Bury, error: BaseException, rules: Rules) -> RetryIn:
 def handler_interrupted(bury: Bury) -> RetryIn:
     """The worker stops while the failure handler runs: the next worker calls it at once, and does not run the task."""
     return RetryIn(0.0, msgspec.structs.replace(bury.state, phase="failing", reason=bury.reason))
+
+
+def _unreadable(delivery: Delivery) -> InvalidTaskPayload:
+    said, error = f"{delivery.problem} message", delivery.error
+    if error is None:
+        return InvalidTaskPayload("", said, raw=delivery.raw)
+    return type(error)("", f"{said}: {error.reason}", raw=delivery.raw)
 
 
 def _remembered(delivery: Delivery) -> BaseException:
@@ -178,29 +188,63 @@ def _after_any_error(delivery: Delivery, error: BaseException, options: TaskOpti
 def _after_error(delivery: Delivery, error: BaseException, options: TaskOptions, rules: Rules) -> Verdict:
     state = _moved_on(delivery, error, rules)
     state = msgspec.structs.replace(state, failures=state.failures + 1)
-    if isinstance(error, Reject):
-        return Bury("rejected", TaskRejected(error.reason), state)
-    if not isinstance(error, Retry) and not _retried(error, options):
+    judged = error.told if isinstance(error, FailedElsewhere) else judge(error, options)
+    if judged.rejected is not None:
+        return Bury("rejected", TaskRejected(judged.rejected), state)
+    if not judged.retried:
         return Bury("failed", error, state)
     own = delivery.message.max_retry if delivery.message is not None else None
     if state.failures > (options.max_retry if own is None else own):
         return Bury("exhausted", TaskMaxRetryExceeded(delivery.task, state.failures, error), state)
-    if isinstance(error, Retry) and error.delay_s is not None:
-        return RetryIn(error.delay_s, state)
-    return _after_pause(error, options, state, rules)
+    if judged.pause_s is not None:
+        return RetryIn(judged.pause_s, state)
+    return _after_pause(error, options, state, rules, times=state.failures)
 
 
-def _after_pause(error: BaseException, options: TaskOptions, state: State, rules: Rules) -> RetryIn:
+def judge(error: BaseException, options: TaskOptions) -> Told:
+    """What a task's rules say of an error; its words are left out. User code (the error's class) may raise here."""
+    rejected = error.reason if isinstance(error, Reject) else None
+    asked = isinstance(error, Retry)
+    retried = asked or (isinstance(error, options.retry_on) and not isinstance(error, options.no_retry_on))
+    pause_s = error.delay_s if isinstance(error, Retry) else None
+    return Told(type="", text="", traceback="", retried=retried, pause_s=pause_s, rejected=rejected)
+
+
+def tell(error: BaseException, options: TaskOptions, *, failures: int, lease_s: float) -> Told:
+    """An error for the worker of another process: what needs the error itself is asked here, the backoff too."""
+    noted = note(error, 0)
     try:
-        pause = options.backoff.delay_s(failures=state.failures, error=error, lease_s=rules.lease_s)
+        judged = judge(error, options)
+    except Exception:  # noqa: BLE001 - user code: an error whose class cannot be asked for is a failure all the same
+        judged = judge(TaskExecutionError("", "", ""), options)
+    pause_s = judged.pause_s
+    if judged.retried and pause_s is None:
+        with contextlib.suppress(Exception):  # one that fails: the worker pauses as if there were none
+            pause_s = checked_delay("backoff", options.backoff.delay_s(failures=failures, error=error, lease_s=lease_s))
+    words = {"type": noted.type, "text": noted.text, "traceback": noted.traceback}
+    if judged.rejected is not None:
+        # whatever it was given for a reason, lone surrogates too, has to travel
+        words["rejected"] = str(judged.rejected).encode("utf-8", "backslashreplace").decode()
+    return msgspec.structs.replace(judged, **words, pause_s=pause_s)
+
+
+def _after_pause(error: BaseException, options: TaskOptions, state: State, rules: Rules, *, times: int) -> RetryIn:
+    try:
+        pause = options.backoff.delay_s(failures=times, error=error, lease_s=rules.lease_s)
         return RetryIn(checked_delay("backoff", pause), state)
     except Exception as failing:  # noqa: BLE001 - user code: a backoff that fails itself must not lose the task
-        pause = _DEFAULT_BACKOFF.delay_s(failures=state.failures, error=error, lease_s=rules.lease_s)
+        pause = _DEFAULT_BACKOFF.delay_s(failures=times, error=error, lease_s=rules.lease_s)
         return RetryIn(pause, with_note(state, note(failing, rules.now_ms())))
 
 
-def _retried(error: BaseException, options: TaskOptions) -> bool:
-    return isinstance(error, options.retry_on) and not isinstance(error, options.no_retry_on)
+def _after_crash(delivery: Delivery, outcome: Outcome, options: TaskOptions, rules: Rules) -> Verdict:
+    """Where only its own process vanished, that is known at once: no lease has to run out, but it counts the same."""
+    crashes = delivery.crashes + (outcome.ending == "vanished")
+    crashed = TaskCrashed(delivery.task, crashes, outcome.error.how if isinstance(outcome.error, TaskCrashed) else "")
+    state = msgspec.structs.replace(_moved_on(delivery, crashed, rules), crashes=crashes)
+    if outcome.ending == "crashed" or crashes > options.max_crashes:
+        return Bury("crashed", crashed, state)
+    return _after_pause(crashed, options, state, rules, times=crashes)
 
 
 def _after_interruption(delivery: Delivery, options: TaskOptions, rules: Rules) -> Verdict:

@@ -11,11 +11,11 @@ import msgspec
 from firetime.store.clock import ServerClock
 from firetime.store.connect import Server
 from firetime.store.keys import QueueKeys
-from firetime.values.codec import Codec
+from firetime.values.codec import Guarded
 from firetime.values.errors import InvalidTaskPayload
-from firetime.values.ids import as_text
+from firetime.values.ids import as_text, is_text
 from firetime.values.message import Delivery, Fence
-from firetime.values.state import FRESH, read_state
+from firetime.values.state import FRESH
 
 MOST_DELIVERIES = 500
 BUDGET_BYTES = 1024 * 1024
@@ -50,7 +50,7 @@ class Claimer:
         server: Server,
         keys: QueueKeys,
         consumer: str,
-        codec: Codec,
+        codec: Guarded,
         clock: ServerClock,
         *,
         lease_s: float,
@@ -129,24 +129,29 @@ class Claimer:
 
     def _delivery(self, words: tuple[Any, ...], claimed_ms: int) -> Delivery:
         lane, entry, count, task_id, record, state, fire, cancel_asked = words
-        message, raw, problem = None, b"", ""
+        message, problem, unread, name = None, "", None, as_text(task_id)
+        own_id = b"" if is_text(task_id) else task_id
         if record is None:
             problem = "record lost"
+        elif own_id:
+            problem, unread = "malformed", InvalidTaskPayload("", f"its id {name!r} is no text")
         else:
             try:
-                message = self._codec.decode(record)
-            except InvalidTaskPayload:
-                raw, problem = record, "malformed"
+                message = self._codec.decode(record, self.keys.queue, name)
+            except InvalidTaskPayload as error:
+                problem, unread = "malformed", error
         return Delivery(
-            as_text(task_id),
+            name,
             Fence(self.keys.queue, lane.decode(), entry.decode(), self._consumer, count),
             message,
-            read_state(state) if state else FRESH,
+            self._codec.read_state(state, self.keys.queue, name) if state else FRESH,
             int(fire) if fire else 0,
             claimed_ms,
-            raw,
+            b"" if message is not None else record or b"",
             problem,
             cancel_asked == 1,
+            own_id,
+            unread,
             self.keys.logical,
         )
 

@@ -10,9 +10,10 @@ import msgspec
 from firetime.store.connect import Server
 from firetime.store.keys import QueueKeys
 from firetime.store.scripts import Argument
+from firetime.values.codec import Guarded
 from firetime.values.errors import TaskUnlockFailed
-from firetime.values.message import Delivery
-from firetime.values.state import write_state
+from firetime.values.ids import as_text
+from firetime.values.message import Delivery, State
 from firetime.values.verdict import DONE, Bury, Cancel, Complete, Outcome, Release, RetryIn, Verdict
 
 # a day: long enough for whoever asks on the morning after
@@ -46,6 +47,7 @@ class Edges:
         server: Server,
         keys_of: Callable[[str], QueueKeys],
         consumer: str,
+        codec: Guarded,
         *,
         history_length: int,
         remember_s: float,
@@ -53,6 +55,7 @@ class Edges:
         self._server = server
         self._keys_of = keys_of
         self._consumer = consumer
+        self._codec = codec
         self._history_length = history_length
         self._remember_ms = max(1, round(remember_s * 1000))
 
@@ -129,7 +132,7 @@ class Edges:
                 message, verdict = each.delivery.message, each.verdict
                 delay_us = round(verdict.delay_s * 1_000_000)
                 unique = _unique_key(each.delivery), message.unique_ms if message is not None else 0
-                rest += [*_fence_words(each), delay_us, write_state(verdict.state), *unique]
+                rest += [*_fence_words(each), delay_us, self._state(each, verdict.state), *unique]
         arguments: dict[str, Argument] = {
             "consumer": self._consumer,
             "letter": batch[0].delivery.fence.lane,
@@ -155,7 +158,7 @@ class Edges:
         for each in batch:
             if isinstance(each.verdict, Bury):
                 state = msgspec.structs.replace(each.verdict.state, reason=each.verdict.reason, phase="")
-                rest += [*_fence_words(each), write_state(state), _unique_key(each.delivery)]
+                rest += [*_fence_words(each), self._state(each, state), _unique_key(each.delivery)]
         arguments: dict[str, Argument] = {
             "consumer": self._consumer,
             "counted": len(counters) // 2,
@@ -164,6 +167,9 @@ class Edges:
         lane = keys.lanes[batch[0].delivery.fence.lane]
         (refused,) = await self._server.run("bury", keys, arguments, rest, lane=lane)
         return Answered(_ids(refused))
+
+    def _state(self, each: Settlement, state: State) -> bytes:
+        return self._codec.write_state(state, each.delivery.fence.queue, each.delivery.task_id)
 
     async def _release(self, batch: list[Settlement]) -> Answered:
         rest: list[Argument] = []
@@ -184,7 +190,7 @@ def _is_plain(each: Settlement) -> bool:
 
 
 def _fence_words(each: Settlement) -> tuple[Argument, ...]:
-    return each.delivery.fence.entry, each.delivery.fence.deliveries, each.delivery.task_id
+    return each.delivery.fence.entry, each.delivery.fence.deliveries, each.delivery.stored_id
 
 
 def _unique_key(delivery: Delivery) -> str:
@@ -217,4 +223,4 @@ def _counters(batch: list[Settlement]) -> list[Argument]:
 
 
 def _ids(told: list[bytes]) -> frozenset[str]:
-    return frozenset(task_id.decode() for task_id in told)
+    return frozenset(as_text(task_id) for task_id in told)

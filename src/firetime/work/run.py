@@ -8,6 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
+from firetime.values.codec import Guarded
 from firetime.values.definition import Definition, encode_value
 from firetime.values.errors import InvalidTaskPayload, TaskExecutionError, TaskTimeout, shown
 from firetime.values.message import Delivery
@@ -112,21 +115,10 @@ class ThreadRun(Job):
 
     def work(self) -> None:
         """In the thread: calls the function."""
-        delivery, definition = self.delivery, self._definition
-        timeout_s = timeout_of(delivery, definition)
-        started = time.monotonic()
+        timeout_s = timeout_of(self.delivery, self._definition)
         if timeout_s is not None:
             self._loop.call_soon_threadsafe(self._arm, timeout_s)
-        current.enter(delivery, None if timeout_s is None else started + timeout_s)
-        try:
-            args, kwargs = definition.decode(_arguments(delivery))
-            value = definition.function(*args, **kwargs)
-            _refuse_coroutine(definition, value)
-            self.outcome = _returned(delivery, definition, value, time.monotonic() - started, timeout_s)
-        except BaseException as error:  # noqa: BLE001 - user code
-            self.outcome = _raised(delivery, error, time.monotonic() - started)
-        finally:
-            current.leave()
+        self.outcome = call_here(self.delivery, self._definition)
 
     def ended(self) -> None:
         """On the event loop, after ``work``."""
@@ -162,6 +154,30 @@ class ThreadRun(Job):
         if not self._settled:
             self._settled = True
             self._on_outcome(self.delivery, outcome)
+
+
+def sealed(delivery: Delivery, outcome: Outcome, codec: Guarded) -> Outcome:
+    """The outcome with its value as it is stored."""
+    if outcome.value is None:
+        return outcome
+    value = codec.wrap(outcome.value, "result", delivery.fence.queue, delivery.task_id)
+    return msgspec.structs.replace(outcome, value=value)
+
+
+def call_here(delivery: Delivery, definition: Definition) -> Outcome:
+    """Calls a ``def`` task's function in this thread, until it ends: nobody can stop it here."""
+    timeout_s = timeout_of(delivery, definition)
+    started = time.monotonic()
+    current.enter(delivery, None if timeout_s is None else started + timeout_s)
+    try:
+        args, kwargs = definition.decode(_arguments(delivery))
+        value = definition.function(*args, **kwargs)
+        _refuse_coroutine(definition, value)
+        return _returned(delivery, definition, value, time.monotonic() - started, timeout_s)
+    except BaseException as error:  # noqa: BLE001 - user code
+        return _raised(delivery, error, time.monotonic() - started)
+    finally:
+        current.leave()
 
 
 def _arguments(delivery: Delivery) -> Any:

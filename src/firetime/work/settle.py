@@ -17,6 +17,10 @@ MOST_BYTES = 1024 * 1024
 """One call settles at most so many deliveries, and about so many bytes of results and errors."""
 
 
+SIDE_BY_SIDE = 4
+"""Calls in flight at once, where a worker settles in several queues, lanes or ways."""
+
+
 class Settled(msgspec.Struct, frozen=True):
     """What the server said to a batch."""
 
@@ -28,6 +32,16 @@ class Settled(msgspec.Struct, frozen=True):
     """What the server refused the whole batch for: it was given up, and its leases run out."""
 
 
+class _Trip:
+    """What one tick has come to so far."""
+
+    __slots__ = ("done", "failed")
+
+    def __init__(self) -> None:
+        self.done: list[Settled] = []
+        self.failed: BrokerUnavailable | None = None
+
+
 class Settler:
     """Everything one worker has to settle."""
 
@@ -35,6 +49,7 @@ class Settler:
         self._edges = edges
         self._waiting: list[Settlement] = []
         self._news = asyncio.Event()
+        self._room = asyncio.Semaphore(SIDE_BY_SIDE)
 
     def put(self, settlement: Settlement) -> None:
         """Takes one more; never waits."""
@@ -56,25 +71,40 @@ class Settler:
         """
         taken, self._waiting = self._waiting, []
         self._news.clear()
-        done: list[Settled] = []
+        trip = _Trip()
         batches = _batches(taken)
-        for position, batch in enumerate(batches):
+        if len(batches) == 1:
+            await self._try(batches[0], trip)
+        else:
+            # of other queues, lanes or kinds: side by side, or the last would wait for the replies of all before it, and a
+            # worker that is killed meanwhile could not tell that its tasks have ended
+            await asyncio.gather(*(self._try(batch, trip) for batch in batches))
+        if trip.failed is not None and not trip.done:
+            raise trip.failed
+        return trip.done
+
+    async def _try(self, batch: list[Settlement], trip: _Trip) -> None:
+        async with self._room:
+            if trip.failed is not None:
+                # the server is away: what has not been sent is not tried now
+                self._wait_again(batch)
+                return
             try:
-                done.append(await self._settle(batch))
+                trip.done.append(await self._settle(batch))
             except BrokerUnavailable as error:
-                if error.maybe_accepted:
-                    batches[position] = [msgspec.structs.replace(each, repeated=True) for each in batch]
-                for unsettled in batches[position:]:
-                    self._waiting += unsettled
-                self._news.set()
                 error.kind = "settle"
-                if done:
-                    return done
-                raise
+                trip.failed = trip.failed or error
+                repeated = error.maybe_accepted
+                self._wait_again(
+                    [msgspec.structs.replace(each, repeated=True) for each in batch] if repeated else batch
+                )
             except QueueError as error:
                 error.kind = "settle"
-                done.append(Settled(batch, frozenset(), (), error))
-        return done
+                trip.done.append(Settled(batch, frozenset(), (), error))
+
+    def _wait_again(self, batch: list[Settlement]) -> None:
+        self._waiting += batch
+        self._news.set()
 
     async def _settle(self, batch: list[Settlement]) -> Settled:
         answered = await self._edges.take(batch)

@@ -1,27 +1,22 @@
-"""Leases are renewed from a thread of its own, and the register hears that the worker is there."""
+"""Leases are renewed from a thread of its own, which a blocked event loop cannot stop."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import functools
-import os
-import socket
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
-from firetime.store.connect import CALL_S
+from firetime.store.connect import CALL_S, Server
 from firetime.store.places import connect
 from firetime.upkeep.lease import Renewal, Renewed
-from firetime.upkeep.register import About, Register
 from firetime.values.errors import QueueError
-from firetime.values.version import __version__
-from firetime.worker.scheduler import gone_s
-from firetime.worker.workshop import Health, Patience, Workshop
+from firetime.worker.workshop import Workshop
 
-_TURN_S = 1.0
-"""How often the event loop shows that it turns."""
+Companion = Callable[[Server], Coroutine[Any, Any, None]]
+"""Goes on beside the renewals, in the same thread, with that thread's server."""
 
 
 class RenewalThread:
@@ -45,6 +40,7 @@ class RenewalThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._now = asyncio.Event()
         self._stopping = False
+        self._ended: asyncio.Future[None] = self._worker_loop.create_future()
         self.renewal = Renewal(
             self._server,
             list(shop.queues.values()),
@@ -56,10 +52,11 @@ class RenewalThread:
             on_renewed=lambda renewed: self._tell(lambda: on_renewed(renewed)),
         )
 
-    def start(self) -> None:
-        """Starts the thread."""
+    def start(self, companion: Companion, *, renews: bool) -> None:
+        """Starts the thread; a scheduler, which holds nothing, renews nothing."""
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._run, args=(self._loop,), name="firetime-renewal", daemon=True).start()
+        life = self._renew_until_stopped(companion, renews=renews)
+        threading.Thread(target=self._run, args=(self._loop, life), name="firetime-renewal", daemon=True).start()
 
     def at_once(self) -> None:
         """Renews now, after a reconnection: there is no time to lose."""
@@ -67,20 +64,37 @@ class RenewalThread:
             with contextlib.suppress(RuntimeError):  # it has stopped
                 self._loop.call_soon_threadsafe(self._now.set)
 
-    def stop(self) -> None:
-        """Ends the thread and its connection."""
+    async def stop(self, within_s: float) -> None:
+        """Ends the thread and its connection, and waits for that for a while."""
         self._stopping = True
         self.at_once()
+        if self._loop is not None:
+            await asyncio.wait([self._ended], timeout=within_s)
 
-    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _run(self, loop: asyncio.AbstractEventLoop, life: Coroutine[Any, Any, None]) -> None:
         try:
-            loop.run_until_complete(self._renew_until_stopped())
+            loop.run_until_complete(life)
         except Exception as error:  # noqa: BLE001 - without renewal every lease is lost: the worker must hear of it
             self._tell(functools.partial(self._on_broken, error))
         finally:
             loop.close()
+            self._tell(self._say_ended)
 
-    async def _renew_until_stopped(self) -> None:
+    def _say_ended(self) -> None:
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    async def _renew_until_stopped(self, companion: Companion, *, renews: bool) -> None:
+        beside = asyncio.create_task(companion(self._server))
+        beside.add_done_callback(lambda _: self._now.set())
+        try:
+            await self._renew_all(beside, renews=renews)
+        finally:
+            beside.cancel()
+            await asyncio.gather(beside, return_exceptions=True)
+            await self._server.aclose()
+
+    async def _renew_all(self, beside: asyncio.Task[None], *, renews: bool) -> None:
         pause_s, troubled = self._every_s, False
         while True:
             with contextlib.suppress(TimeoutError):
@@ -88,8 +102,13 @@ class RenewalThread:
                     await self._now.wait()
             self._now.clear()
             if self._stopping or self._worker_loop.is_closed():
-                break
+                return
+            if beside.done():
+                # it never ends by itself: what ended it is to be heard of
+                beside.result()
             pause_s = self._every_s
+            if not renews:
+                continue
             try:
                 await self.renewal.tick()
             except QueueError as error:
@@ -100,7 +119,6 @@ class RenewalThread:
                 if troubled:
                     troubled = False
                     self._tell(self._on_good)
-        await self._server.aclose()
 
     def _tell(self, news: Callable[[], None]) -> None:
         try:
@@ -108,44 +126,3 @@ class RenewalThread:
         except RuntimeError:
             # the worker's loop is closed: nobody is left to hear it
             self._stopping = True
-
-
-async def show_turning(renewal: Renewal) -> None:
-    """For ever: shows the renewing thread that the event loop turns."""
-    while True:
-        renewal.loop_turned = time.monotonic()
-        await asyncio.sleep(_TURN_S)
-
-
-async def say_alive(shop: Workshop, health: Health, running: Callable[[], int], *, works: bool) -> None:
-    """For ever: tells the register of each queue, once a lease, that this worker, or scheduler without slots, serves it."""
-    started_ms = shop.clock.now_ms()
-    registers = [
-        (Register(shop.server, keys, gone_s=gone_s(shop)), Patience(health, f"register of {keys.queue}"))
-        for keys in shop.queues.values()
-    ]
-    while True:
-        about = _about(shop, started_ms, running(), works=works)
-        pause_s = shop.settings.lease
-        for register, patience in registers:
-            try:
-                await register.say_alive(about)
-            except QueueError as error:
-                error.kind = "fetch"
-                pause_s = min(pause_s, patience.pause_s(error))
-            else:
-                patience.over()
-        await asyncio.sleep(pause_s)
-
-
-def _about(shop: Workshop, started_ms: int, running: int, *, works: bool) -> About:
-    return About(
-        worker=shop.token,
-        host=socket.gethostname(),
-        pid=os.getpid(),
-        started_ms=started_ms,
-        concurrency=shop.settings.concurrency if works else 0,
-        threads=shop.settings.threads if works else 0,
-        running=running,
-        version=__version__,
-    )

@@ -111,11 +111,13 @@ def log_event(event: Event) -> None:
         case TaskEvent():
             _log_task(event)
         case WorkerEvent(what, worker, queue, detail):
-            level = logging.WARNING if what in ("disconnected", "remade", "long queue", "stale") else logging.INFO
+            level = (
+                logging.WARNING if what in ("disconnected", "remade", "long queue", "stale", "spent") else logging.INFO
+            )
             _log.log(level, "worker %s %s", worker, " ".join(filter(None, (what, queue, detail))))
-        case Trouble(error):
+        case Trouble(error, echo):
             kind = getattr(error, "kind", None) or "task"
-            _log.warning("%s trouble: %s", kind, error)
+            _log.log(logging.DEBUG if echo else logging.WARNING, "%s trouble: %s", kind, error)
 
 
 def wants_every_task() -> bool:

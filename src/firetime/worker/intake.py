@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Callable, Mapping
 
+from firetime.store.connect import CALL_S
 from firetime.store.keys import QueueKeys
 from firetime.values.errors import QueueError
 from firetime.values.events import WorkerEvent
@@ -18,7 +20,10 @@ _BELL_S = 5
 """How long the server holds a blocking read before it says that nothing came; the client's deadline is later."""
 
 _BELL_DEADLINE_S = _BELL_S + 5.0
-_AT_ONCE_S = "0.001"
+_SOON = "0.05"
+
+_CLAIM_S = 4 * CALL_S
+"""Within so long a claim has ended, well or not: it may have to load its script, and to find its server."""
 
 
 class _Source:
@@ -106,8 +111,11 @@ class Intake:
             if free == 0 and await self._passed_on():
                 continue
             if source is None or free == 0:
-                await self._stir.wait(None if free == 0 else self._until_due())
+                wait_s = None if free == 0 else self._until_due()
+                self._health.turns("claims", math.inf if wait_s is None else wait_s + _CLAIM_S)
+                await self._stir.wait(wait_s)
                 continue
+            self._health.turns("claims", _CLAIM_S)
             # a bell that rings from here on may speak of what this claim comes too early for
             source.promising = source.rung = False
             try:
@@ -159,21 +167,22 @@ class Intake:
         patience = Patience(self._health, f"bell of {', '.join(source.keys.queue for source in sources)}")
         bells = [source.keys.bell for source in sources]
         line = self._shop.server.line(bells[0])
-        wait_s: int | str = _BELL_S
+        bell_s: str | int = _BELL_S
         try:
             while self.open:
                 if not self._listens(sources):
                     # how the server is, the claims tell as long as nobody needs to listen
                     patience.over()
+                    patience.turns()
                     await self._stir.wait()
                     continue
+                patience.turns(_BELL_DEADLINE_S + CALL_S)
                 try:
-                    heard = await line.ask("BLPOP", *bells, wait_s, deadline_s=_BELL_DEADLINE_S)
-                    wait_s = _BELL_S
+                    heard = await line.ask("BLPOP", *bells, bell_s, deadline_s=_BELL_DEADLINE_S)
+                    bell_s = _BELL_S
                 except QueueError as error:
-                    # as with the news of schedules: the next answer comes at once, and the worker is well again
-                    wait_s = _AT_ONCE_S
-                    error.kind = "fetch"
+                    # the next answer comes soon, so that nobody waits for good news
+                    bell_s, error.kind = _SOON, "fetch"
                     await patience.endure(error)
                     continue
                 patience.over()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from typing import Any
 
 from firetime.upkeep.lease import Renewed
 from firetime.values.dead_letter import dead_letter
-from firetime.values.errors import LeaseLost
+from firetime.values.definition import Definition
+from firetime.values.errors import InvalidOption, LeaseLost
 from firetime.values.events import TaskEvent, Trouble
 from firetime.values.log import say
 from firetime.values.message import Delivery, Fence
@@ -28,7 +30,8 @@ from firetime.values.verdict import (
 from firetime.work.admit import UNKNOWN_TASK, admit
 from firetime.work.claim import Claimed
 from firetime.work.edges import Edges, Settlement
-from firetime.work.run import CoroutineRun, ThreadRun
+from firetime.work.processes import Processes, ProcessRun
+from firetime.work.run import CoroutineRun, ThreadRun, sealed
 from firetime.work.settle import Settled, Settler
 from firetime.work.threads import Threads
 from firetime.worker.call import raised_by
@@ -41,7 +44,14 @@ _log = logging.getLogger("firetime.worker")
 class Road:
     """Where each delivery of one worker is on its way, from claim to settlement."""
 
-    def __init__(self, shop: Workshop, stir: Stir, spawn: Callable[[Any], asyncio.Task[Any]]) -> None:
+    def __init__(
+        self,
+        shop: Workshop,
+        stir: Stir,
+        spawn: Callable[[Any], asyncio.Task[Any]],
+        *,
+        on_broken: Callable[[BaseException], None],
+    ) -> None:
         self._shop = shop
         self._stir = stir
         self._spawn = spawn
@@ -49,21 +59,28 @@ class Road:
         settings = shop.settings
         self._rules = Rules(lease_s=settings.lease, unknown_s=settings.unknown_ttl, now_ms=shop.clock.now_ms)
         self.threads = Threads(settings.threads)
-        self.slots = Slots(
-            settings.concurrency, self.threads, shop.tasks, {keys.logical for keys in shop.queues.values()}
+        self.processes = Processes(
+            settings.task_process_count,
+            shop.whereabouts,
+            recycle_after=settings.recycle_processes,
+            on_broken=on_broken,
         )
+        self._queues = {keys.logical for keys in shop.queues.values()}
+        self.slots = Slots(settings.concurrency, self.threads, self.processes, shop.tasks, self._queues)
+        self.slots.left = settings.max_tasks or math.inf
         self.settler = Settler(
             Edges(
                 shop.server,
                 lambda queue: shop.queues[queue],
                 shop.token,
+                shop.codec,
                 history_length=settings.history_length,
                 remember_s=settings.remember_ids,
             )
         )
         self.taken = 0
         """Deliveries claimed since the worker started."""
-        self.running: dict[Delivery, CoroutineRun | ThreadRun] = {}
+        self.running: dict[Delivery, CoroutineRun | ThreadRun | ProcessRun] = {}
         self._telling: set[asyncio.Task[Any]] = set()
         """Calls of failure handlers."""
         self._handler_room = asyncio.Semaphore(settings.threads)
@@ -73,13 +90,28 @@ class Road:
         """Whether nothing is on the road."""
         return not self.running and not self._telling and not len(self._shop.held)
 
-    def runs(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether an asyncio task is one of the runs here."""
-        return any(isinstance(run, CoroutineRun) and run.task is task for run in self.running.values())
+    @property
+    def takes_no_more(self) -> bool:
+        """Whether it has taken as many tasks as it may."""
+        return self.slots.left <= 0
+
+    @property
+    def spent(self) -> str:
+        """Why this worker should make room for a new process; empty while it need not."""
+        leaked, allowed = self.threads.leaked, self._shop.settings.leaks_allowed
+        if leaked > allowed:
+            return f"{leaked} threads are lost to tasks that ignored their timeout"
+        return f"it has taken {self.taken} tasks, as many as max_tasks allows" if self.takes_no_more else ""
+
+    def delivery_of(self, task: asyncio.Task[Any] | None) -> Delivery | None:
+        """What an asyncio task runs, if it is one of the runs here; from any thread."""
+        runs = tuple(self.running.values())
+        return next((run.delivery for run in runs if isinstance(run, CoroutineRun) and run.task is task), None)
 
     def take(self, claimed: Claimed) -> None:
         """Starts what was claimed, or gives it its end."""
         self.taken += len(claimed.deliveries)
+        self.slots.left -= len(claimed.deliveries)
         self._shop.held.add(claimed.deliveries)
         for delivery in claimed.deliveries:
             self._start(delivery)
@@ -99,6 +131,8 @@ class Road:
             self.slots.coroutines += 1
             run.task = self._loop.create_task(run.run())
             self.running[delivery] = run
+        elif definition.options.run_in == "process":
+            self._hand_over(delivery, definition)
         else:
             job = ThreadRun(delivery, definition, self.threads, self._ended)
             self.running[delivery] = job
@@ -110,6 +144,16 @@ class Road:
             if (earlier.fence.queue, earlier.fence.lane, earlier.fence.entry) == (fence.queue, fence.lane, fence.entry):
                 self._lose(earlier)
 
+    def _hand_over(self, delivery: Delivery, definition: Definition) -> None:
+        run = ProcessRun(delivery, definition, self.processes, self._ended, lease_s=self._rules.lease_s)
+        try:
+            self.processes.submit(run)
+        except InvalidOption as error:
+            # registered after the start, which would have refused it
+            self._ended(delivery, Outcome("raised", error=error))
+        else:
+            self.running[delivery] = run
+
     def _coroutine_gone(self) -> None:
         self.slots.coroutines -= 1
         self._stir.notify()
@@ -117,6 +161,7 @@ class Road:
     def _ended(self, delivery: Delivery, outcome: Outcome) -> None:
         self.running.pop(delivery, None)
         definition = self._shop.tasks.get(delivery.task)
+        outcome = sealed(delivery, outcome, self._shop.codec)
         verdict = decide(delivery, outcome, definition.options if definition else UNKNOWN_TASK, self._rules)
         if isinstance(verdict, Bury) and self._shop.failure_handlers:
             telling = self._spawn(self._tell_handlers(delivery, outcome, verdict))
@@ -211,16 +256,16 @@ class Road:
             self._settle(delivery, Outcome("interrupted"), Release(started=False))
 
     def cancel(self, task_id: str) -> None:
-        """Somebody asked for it: a coroutine is cancelled; a thread runs to its end, but is not retried."""
+        """Somebody asked for it: a coroutine is cancelled, a process killed; a thread runs to its end, but not again."""
         for run in tuple(self.running.values()):
             if run.delivery.task_id == task_id:
                 self._shop.events.emit(TaskEvent("cancel asked", run.delivery))
                 run.cancel()
 
     def release_unstarted(self) -> None:
-        """Gives back what waits for a thread; no counter of it moves."""
-        for job in self.threads.withdraw():
-            if isinstance(job, ThreadRun):
+        """Gives back what waits for a thread or a process; no counter of it moves."""
+        for job in (*self.threads.withdraw(), *self.processes.withdraw()):
+            if isinstance(job, (ThreadRun, ProcessRun)):
                 self.running.pop(job.delivery, None)
                 self._settle(job.delivery, Outcome("interrupted"), Release(started=False))
 
@@ -230,6 +275,17 @@ class Road:
             run.stop(Outcome("interrupted"))
         for telling in self._telling:
             telling.cancel()
+
+    def warm_up(self) -> None:
+        """Makes a process ready where there will be need for one. Raises ``InvalidOption`` where it could not work."""
+        tasks = self._shop.tasks.values()
+        if any(each.options.run_in == "process" and each.options.queue in self._queues for each in tasks):
+            self.processes.warm_up()
+
+    def close(self) -> None:
+        """Ends threads and processes, each once its run has ended."""
+        self.threads.close()
+        self.processes.close()
 
     def give_up(self) -> None:
         """Gives back what does not end although it was cancelled."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+from firetime.store.connect import CALL_S
 from firetime.store.keys import QueueKeys
 from firetime.upkeep.beat import Beat
 from firetime.upkeep.lead import Leadership, Standing
@@ -17,6 +18,9 @@ from firetime.worker.workshop import Health, Patience, Stir, Workshop
 
 _LONGEST_S = 5.0
 """Nobody goes longer without asking, whatever the head was and however long the lease (design, section 7)."""
+
+_LONGEST_TURN_S = 60.0
+"""Within so long a turn has ended, well or not, with its sleep: several calls, each with a deadline."""
 
 _LOOK_AFTER_S = 5.0
 """How often the leader looks for long queues."""
@@ -66,6 +70,7 @@ class QueueSchedule:
     async def keep(self) -> None:
         """For ever: leads if it can, promotes what is due, ticks, sleeps until the next head."""
         while True:
+            self._patience.turns(_LONGEST_TURN_S)
             try:
                 if time.monotonic() >= self._lead_at:
                     await self._stand_for_election()
@@ -205,6 +210,7 @@ class Scheduler:
         wake_ms = _WAKE_MS
         try:
             while True:
+                patience.turns(_WAKE_DEADLINE_S + CALL_S)
                 last = [about.last_id for _, about in streams.values()]
                 words: list[str | int] = ["XREAD", "BLOCK", wake_ms, "STREAMS", *streams, *last]
                 try:

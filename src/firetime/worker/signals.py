@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from types import FrameType
 from typing import Any, Protocol, Self
 
-from firetime.values.errors import BrokerUnavailable
+from firetime.values.errors import BrokerUnavailable, RestartNeeded
 from firetime.values.log import say
 from firetime.worker.worker import Worker
 
@@ -54,6 +54,11 @@ class StopSignals:
             await asyncio.gather(*waits, return_exceptions=True)
         for each in ended:
             each.result()
+
+    @property
+    def asked(self) -> bool:
+        """Whether a signal has come."""
+        return self._asked.is_set()
 
     async def _until_asked(self) -> None:
         await self._asked.wait()
@@ -103,20 +108,27 @@ class Runs(Protocol):
 
 
 async def run_until_asked(runner: Runs, *, workers: bool, scheduler: bool, until_idle: bool) -> None:
-    """Starts as soon as there is a server, works until a signal (or until idle), and stops as ``stop()`` does."""
+    """Starts as soon as there is a server, works until a signal (or until idle), and stops as ``stop()`` does.
+
+    Raises ``RestartNeeded`` after the same end, when its process has done its part.
+    """
 
     def hear(count: int) -> None:
         if count == 2 and runner.worker is not None:
             runner.worker.hurry()
 
+    spent = ""
     with StopSignals(hear) as signals:
         try:
             await signals.or_asked(_start_when_there(runner, workers=workers, scheduler=scheduler))
             if (worker := runner.worker) is not None:
-                over = [worker.until_stopped(), worker.until_idle()] if until_idle else [worker.until_stopped()]
+                over = [worker.until_stopped(), worker.until_spent(), *([worker.until_idle()] if until_idle else [])]
                 await signals.or_asked(*over)
+                spent = worker.spent
         finally:
             await runner.aclose()
+    if spent and not signals.asked:
+        raise RestartNeeded(spent)
 
 
 async def _start_when_there(runner: Runs, *, workers: bool, scheduler: bool) -> None:

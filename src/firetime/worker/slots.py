@@ -1,10 +1,12 @@
-"""How many tasks may still be started: coroutines and threads are bounded each on their own."""
+"""How many tasks may still be started: coroutines, threads and processes are bounded each on their own."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 
 from firetime.values.definition import Definition
+from firetime.work.processes import Processes
 from firetime.work.threads import Threads
 
 
@@ -12,33 +14,48 @@ class Slots:
     """The room of one worker."""
 
     def __init__(
-        self, concurrency: int, threads: Threads, tasks: Mapping[str, Definition], queues: Collection[str]
+        self,
+        concurrency: int,
+        threads: Threads,
+        processes: Processes,
+        tasks: Mapping[str, Definition],
+        queues: Collection[str],
     ) -> None:
         self.concurrency = concurrency
         self.coroutines = 0
         """Coroutine tasks that run."""
+        self.left = math.inf
+        """How many tasks it may still take before it makes room for a new process."""
         self.told = 0
         """Messages whose failure handler runs: they take a slot each, so that a slow handler slows the claims down."""
         self._threads = threads
+        self._processes = processes
         self._tasks = tasks
         self._queues = queues
-        self._seen: set[bool] = set()
-        self._known = -1
+        self._known = 0
+        self._registered: set[str] = set()
 
     def free(self) -> int:
         """How many deliveries may be started.
 
-        A claim cannot choose between kinds of tasks. Where both are registered, as many ``def`` tasks as there are
-        threads may wait here for one, so that busy threads do not keep coroutines out.
+        A claim cannot choose between kinds of tasks. Where several are registered, as many ``def`` tasks as there are
+        threads may wait here for one, and as many as there are processes, so that these being busy keeps nobody else out.
         """
         kinds = self._kinds()
-        coroutines = self.concurrency - self.coroutines - self.told
-        in_threads = self._threads.busy + self._threads.waiting
-        if kinds == {True}:
-            return max(0, coroutines)
-        if kinds == {False}:
-            return max(0, self._threads.size - in_threads - self.told)
-        return max(0, min(coroutines, 2 * self._threads.size - in_threads))
+        mixed = 2 if len(kinds) > 1 else 1
+        room = {
+            "loop": self.concurrency - self.coroutines,
+            "thread": mixed * self._threads.size - self._threads.busy - self._threads.waiting,
+            "process": mixed * self._processes.size - self._processes.busy - self._processes.waiting,
+        }
+        return int(max(0, min(min(room[kind] for kind in kinds) - self.told, self.left)))
+
+    def _kinds(self) -> set[str]:
+        # tasks are only ever added
+        if self._known != len(self._tasks):
+            self._known = len(self._tasks)
+            self._registered = {_kind(each) for each in self._tasks.values() if each.options.queue in self._queues}
+        return self._registered or {"loop"}
 
     @property
     def half(self) -> int:
@@ -47,17 +64,15 @@ class Slots:
         With claims of all slots worker and server wait for each other by turns: 39,500 no-op tasks a second instead of
         52,200 with halves, and 46,600 with thirds, where each call carries too little.
         """
-        slots = self._threads.size if self._kinds() == {False} else self.concurrency
-        return (slots + 1) // 2
-
-    def _kinds(self) -> set[bool]:
-        """Whether there are coroutine tasks (True), ``def`` tasks (False), or both."""
-        if len(self._tasks) != self._known:
-            self._known = len(self._tasks)
-            self._seen = {each.is_coroutine for each in self._tasks.values() if each.options.queue in self._queues}
-        return self._seen
+        slots = {"loop": self.concurrency, "thread": self._threads.size, "process": self._processes.size}
+        return (max(slots[kind] for kind in self._kinds()) + 1) // 2
 
     @property
     def running(self) -> int:
-        """Tasks that run or wait for a thread."""
-        return self.coroutines + self._threads.busy + self._threads.waiting
+        """Tasks that run, or wait for a thread or a process."""
+        waiting = self._threads.waiting + self._processes.waiting
+        return self.coroutines + self._threads.busy + self._processes.busy + waiting
+
+
+def _kind(task: Definition) -> str:
+    return "loop" if task.is_coroutine else task.options.run_in

@@ -8,15 +8,17 @@ from collections.abc import Coroutine
 from typing import Any
 
 from firetime.upkeep.lease import Renewed
-from firetime.values.errors import QueueError, WrongContext
+from firetime.values.errors import QueueError, RestartNeeded, WrongContext
 from firetime.values.events import Event, WorkerEvent
-from firetime.values.ids import as_text
 from firetime.values.log import say
-from firetime.worker.heartbeat import RenewalThread, say_alive, show_turning
+from firetime.worker.control import hear_cancels, when_heard
+from firetime.worker.heartbeat import RenewalThread
 from firetime.worker.hooks import Buffer, call_hooks
 from firetime.worker.intake import Intake
 from firetime.worker.road import Road
 from firetime.worker.scheduler import Scheduler
+from firetime.worker.vigil import Vigil
+from firetime.worker.wellbeing import Wellbeing
 from firetime.worker.workshop import Health, Patience, Stir, Workshop
 
 _log = logging.getLogger("firetime.worker")
@@ -41,7 +43,7 @@ class Worker:
         self._stir = Stir()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._health = Health(shop, on_back=self._connected_anew, on_outage_over=self._put_off_sweeps)
-        self._road = Road(shop, self._stir, self._spawn)
+        self._road = Road(shop, self._stir, self._spawn, on_broken=self._lacking_processes)
         self._intake = Intake(shop, self._road, self._stir, self._health, on_doubt=self._doubt)
         self._scheduler = Scheduler(shop, self._health)
         self._renewal = RenewalThread(
@@ -50,6 +52,9 @@ class Worker:
             on_trouble=lambda error: self._health.lost("renewal", error),
             on_good=lambda: self._health.back("renewal"),
             on_broken=self._broken,
+        )
+        self._vigil = Vigil(
+            shop, self._health, self._road, self._renewal.renewal, works=works, ended_by=lambda: self._ended_by
         )
         self._hook_buffer = Buffer()
         self._hooks: asyncio.Task[Any] | None = None
@@ -66,8 +71,28 @@ class Worker:
 
     @property
     def healthy(self) -> bool:
-        """Whether every loop of it does its work and its event loop turns."""
-        return not self._health.troubled and not self._renewal.renewal.stalled() and not self._over.done()
+        """Whether every loop of it does its work, its event loop turns, and it need not make room for a new process."""
+        return not self._health.troubled and self.wellbeing.alive and not self._over.done()
+
+    @property
+    def wellbeing(self) -> Wellbeing:
+        """How it is, and what ails it; what has failed for less than 3 s does not count yet."""
+        return self._vigil.look()
+
+    @property
+    def health_page(self) -> tuple[str, int] | None:
+        """Host and port of its health page, where the ``health`` setting asks for one."""
+        return self._vigil.page
+
+    @property
+    def spent(self) -> str:
+        """Why it should make room for a new process; empty while it need not."""
+        return self._road.spent
+
+    @property
+    def _ended_by(self) -> tuple[str, bool]:
+        broken = self._over.done() and (self._over.cancelled() or self._over.exception() is not None)
+        return "a part of it broke" if broken else "", self._ending is not None
 
     @property
     def orphaned(self) -> bool:
@@ -77,7 +102,7 @@ class Worker:
     def forget(self) -> None:
         """Lets go of what an orphaned worker leaves in this process."""
         self._shop.events.unsubscribe(self._tell_hooks)
-        self._road.threads.close()
+        self._road.close()
 
     @property
     def leads(self) -> list[str]:
@@ -86,22 +111,25 @@ class Worker:
 
     @property
     def running(self) -> int:
-        """Tasks that run, or wait for a thread, here."""
+        """Tasks that run, or wait for a thread or a process, here."""
         return self._road.slots.running
 
     def start(self) -> None:
         """Starts everything; the first claims go out at once."""
         self._shop.events.subscribe(self._tell_hooks, every_task=False)
         self._hooks = self._keep(call_hooks(self._shop.hooks, self._hook_buffer))
-        alive = say_alive(self._shop, self._health, lambda: self.running, works=self._works)
-        self._upkeep += [self._keep(alive), self._keep(show_turning(self._renewal.renewal))]
+        self._upkeep.append(self._keep(self._vigil.show_turning()))
         if self._schedules:
             self._upkeep.append(self._keep(self._scheduler.run()))
         if self._works:
             self._upkeep.append(self._keep(self._settle_all()))
-            self._upkeep.append(self._keep(self._hear_cancels()))
-            self._claims = [self._keep(self._intake.claim_all()), self._keep(self._intake.hear_bells())]
-            self._renewal.start()
+            hears, renew = asyncio.Event(), self._renewal.at_once
+            cancels = hear_cancels(self._shop, self._health, self._road.cancel, hears=hears, on_hearing=renew)
+            self._upkeep.append(self._keep(cancels))
+            claims = when_heard(hears, self._intake.claim_all)
+            self._claims = [self._keep(claims), self._keep(self._intake.hear_bells())]
+            self._road.warm_up()
+        self._renewal.start(self._vigil.keep, renews=self._works)
         self._shop.events.emit(
             WorkerEvent(
                 "ready", self.token, ",".join(dict.fromkeys(keys.logical for keys in self._shop.queues.values()))
@@ -118,7 +146,7 @@ class Worker:
         """
         if asyncio.get_running_loop() is not self._over.get_loop():
             raise WrongContext("a worker is stopped in the event loop that it was started in")
-        if self._road.runs(asyncio.current_task()):
+        if self._road.delivery_of(asyncio.current_task()) is not None:
             raise WrongContext("a task cannot wait for the end of its own worker: asyncio.create_task(runner.stop())")
         if self._ending is None:
             self._ending = self._spawn(self._end(within_s))
@@ -138,9 +166,10 @@ class Worker:
         for task in self._upkeep:
             task.cancel()
         await asyncio.gather(*self._upkeep, return_exceptions=True)
+        # before it takes its leave, for it would say again that it is there
+        await self._renewal.stop(_LAST_WORDS_S)
         await self._leave()
-        self._renewal.stop()
-        self._road.threads.close()
+        self._road.close()
         self._shop.events.emit(WorkerEvent("stopped", self.token))
         self._shop.events.unsubscribe(self._tell_hooks)
         await self._end_hooks()
@@ -157,15 +186,30 @@ class Worker:
         self._stir.notify()
 
     async def until_idle(self) -> None:
-        """Until nothing is ready or running in its queues; what is delayed does not count."""
+        """Until nothing is ready or running in its queues; what is delayed does not count.
+
+        Raises ``RestartNeeded`` where ``max_tasks`` are taken, so that it would wait for ever.
+        """
         while True:
-            await self._until(lambda: self._intake.quiet and self._road.clear, None)
+            await self._until_quiet()
+            await self._until(lambda: self._road.clear, None)
             taken = self._road.taken
             self._intake.look_again()
-            await self._until(lambda: self._intake.quiet, None)
+            await self._until_quiet()
             # what came meanwhile may be ready again, for a retry, behind the back of the last claim
             if self._road.taken == taken:
                 return
+
+    async def _until_quiet(self) -> None:
+        await self._until(lambda: self._intake.quiet or self._road.takes_no_more, None)
+        if self._road.takes_no_more and not self._intake.quiet:
+            await self._until(lambda: self._road.clear, None)
+            raise RestartNeeded(self._road.spent)
+
+    async def until_spent(self) -> None:
+        """Until it should make room for a new process: see ``spent``. It goes on until it is stopped."""
+        await self._until(lambda: self._road.spent, None)
+        self._shop.events.emit(WorkerEvent("spent", self.token, detail=self._road.spent))
 
     async def until_news(self) -> None:
         """Until something changes: a task ends, a bell rings."""
@@ -197,6 +241,12 @@ class Worker:
         say(_log, logging.CRITICAL, "worker %s: a part of it broke", self.token, error=error)
         if not self._over.done():
             self._over.set_exception(error)
+
+    def _lacking_processes(self, error: BaseException) -> None:
+        """No process can be made for its tasks: it stops, so that they go back to workers that may run them."""
+        self._broken(error)
+        if self._ending is None:
+            self._ending = self._spawn(self._end(None))
 
     def _tell_hooks(self, event: Event) -> None:
         # nothing else may push out of the buffer what a hook is to hear of
@@ -244,31 +294,6 @@ class Worker:
             for settled in done:
                 self._road.settled(settled)
 
-    async def _hear_cancels(self) -> None:
-        """For ever: hears at once who is asked to stop. What is missed is told by the next renewal."""
-        patience = Patience(self._health, "control")
-        line = self._shop.server.line()
-        channels = [keys.control_channel for keys in self._shop.queues.values()]
-        while True:
-            try:
-                await line.say("SUBSCRIBE", *channels)
-                silent = 0
-                while silent < 2:
-                    heard = await line.listen(_SILENCE_S)
-                    patience.over()
-                    silent = silent + 1 if heard is None else 0
-                    if heard is None:
-                        await line.say("PING")
-                    elif heard[0] == b"message":
-                        self._road.cancel(as_text(heard[2]))
-                await line.aclose()
-            except QueueError as error:
-                error.kind = "control"
-                await patience.endure(error)
-            except asyncio.CancelledError:
-                await line.aclose()
-                raise
-
     async def _leave(self) -> None:
         for keys in self._shop.queues.values():
             try:
@@ -293,7 +318,3 @@ class Worker:
 
     def _renewed(self, renewed: Renewed) -> None:
         self._road.renewed(renewed, claim_in_flight=self._intake.claim_in_flight(renewed.queue))
-
-
-_SILENCE_S = 20.0
-"""After so long without a word a subscription is asked whether it still stands."""

@@ -16,6 +16,7 @@ from firetime.faces.cli.reach import App, Json, Prefix, Queues, Reach, Url, ask
 from firetime.produce.overview import QueueStats, ServerFacts
 from firetime.runner import TaskRunner
 from firetime.store.embedded import EmbeddedUnavailable
+from firetime.values.access import Secret
 from firetime.values.errors import FiretimeError
 from firetime.values.settings import Settings
 from firetime.values.shards import Shards
@@ -44,7 +45,10 @@ def register(app: typer.Typer) -> None:
 
 def check(
     worker: Annotated[
-        bool, typer.Option("--worker", help="Also exit with 1 when no worker of a queue was seen for 3 leases.")
+        bool,
+        typer.Option(
+            "--worker", help="Also exit with 1 when no worker of a queue was seen for 3 leases, or none is well."
+        ),
     ] = False,
     here: Annotated[bool, typer.Option("--here", help="With --worker: only workers of this host count.")] = False,
     queue: Queues = None,
@@ -63,7 +67,7 @@ def check(
 
     async def examine(runner: TaskRunner) -> None:
         findings.server = await runner.overview.server()
-        _judge_server(findings, findings.server)
+        _judge_server(findings, findings.server, runner.settings.min_replicas)
         found = queue or sorted({*own, *await runner.overview.queues()})
         findings.queues = [await runner.stats(name) for name in found]
         _judge_shards(findings)
@@ -81,9 +85,12 @@ def check(
     raise typer.Exit(0 if findings.healthy else 1)
 
 
-def _judge_server(findings: Findings, server: ServerFacts) -> None:
+def _judge_server(findings: Findings, server: ServerFacts, min_replicas: int) -> None:
     if server.replica:
         findings.problems.append("the server is a read-only replica")
+    if server.replicas < min_replicas:
+        said = f"min_replicas is {min_replicas}, the server has {server.replicas}: no dispatch can be confirmed"
+        findings.problems.append(said)
     if server.maxmemory_policy not in ("noeviction", ""):
         findings.warnings.append(
             f"maxmemory-policy is {server.maxmemory_policy}: a full server would delete tasks; set it to noeviction"
@@ -107,11 +114,20 @@ async def _judge_workers(runner: TaskRunner, findings: Findings, queues: list[st
     where = f" on {socket.gethostname()}" if here else ""
     for name in queues:
         now_ms = (await runner.stats(name)).server_ms
-        if not any(
-            each.works and now_ms - each.seen_ms <= gone_s * 1000 and (not here or each.host == socket.gethostname())
+        seen = [
+            each
             for each in await runner.overview.workers(name)
-        ):
+            if each.works and now_ms - each.seen_ms <= gone_s * 1000 and (not here or each.host == socket.gethostname())
+        ]
+        ailing = [
+            f"worker {each.worker} ({each.host}, pid {each.pid}) of queue {name} does not work: {', '.join(each.ailing)}"
+            for each in seen
+            if each.ailing
+        ]
+        if not seen:
             findings.problems.append(f"no worker of queue {name}{where} was seen for {span(gone_s)}")
+        # where others work, an ailing one is a loss of room only
+        (findings.problems if len(ailing) == len(seen) else findings.warnings).extend(ailing)
     if not queues:
         findings.problems.append("no worker: there is no queue yet")
 
@@ -126,12 +142,16 @@ def _settings(runner: TaskRunner) -> list[dict[str, Any]]:
     return [
         {
             "name": each.name,
-            "value": effective.get(each.name, getattr(runner.settings, each.name)),
+            "value": _told(effective.get(each.name, getattr(runner.settings, each.name))),
             "source": runner.sourced.sources[each.name],
             "about": each.metadata["about"],
         }
         for each in dataclasses.fields(Settings)
     ]
+
+
+def _told(value: Any) -> Any:
+    return repr(value) if isinstance(value, Secret) else value
 
 
 def _document(runner: TaskRunner, findings: Findings) -> dict[str, Any]:
@@ -172,7 +192,9 @@ def _print(runner: TaskRunner, findings: Findings) -> None:
         out.print("healthy", style="green")
 
 
-def _value(value: float | tuple[str, ...] | dict[str, int] | str) -> str:
+def _value(value: float | tuple[str, ...] | dict[str, int] | str | None) -> str:
+    if value is None:
+        return ""
     if isinstance(value, tuple):
         return ", ".join(value) or "(its tasks')"
     if isinstance(value, dict):

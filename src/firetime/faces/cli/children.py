@@ -16,6 +16,9 @@ from firetime.worker.signals import StopSignals
 _log = logging.getLogger("firetime.processes")
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
+RESTART = 75
+"""The exit code of a worker that has stopped so that another one takes its place (EX_TEMPFAIL of sysexits.h)."""
+
 _STEADY_S = 60.0
 """A process that lived this long did not die of how it was started: the next pause is a short one again."""
 
@@ -35,7 +38,7 @@ class Children:
     async def run(self, count: int) -> int:
         """Until a signal has stopped them, or all have drained the queues; the exit code."""
         with StopSignals(lambda _: self._stop()):
-            return max(await asyncio.gather(*(self._keep(f"{place} of {count}") for place in range(1, count + 1))))
+            return max(await asyncio.gather(*(self._keep(place, count) for place in range(count))))
 
     def _stop(self) -> None:
         self._stopping.set()
@@ -44,16 +47,20 @@ class Children:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
 
-    async def _keep(self, place: str) -> int:
+    async def _keep(self, number: int, count: int) -> int:
         """One process after the other, until one ends as it should, or could not even start."""
+        place = f"{number + 1} of {count}"
         pause_s, worked = _FIRST_PAUSE_S, False
         clock = asyncio.get_running_loop().time
         while not self._stopping.is_set():
             started = clock()
-            code, ready = await self._run_one(place)
+            code, ready = await self._run_one(place, number)
             worked |= ready
+            if code == RESTART and not self._stopping.is_set():
+                _log.info("worker process %s has done its part; another starts", place)
+                continue
             if self._stopping.is_set():
-                return 0 if code in (0, -signal.SIGTERM) else 1
+                return 0 if code in (0, RESTART, -signal.SIGTERM) else 1
             if code == 0 and self._burst:
                 return 0
             if code > 0 and not worked:
@@ -67,13 +74,17 @@ class Children:
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
         return 0
 
-    async def _run_one(self, place: str) -> tuple[int, bool]:
+    async def _run_one(self, place: str, number: int) -> tuple[int, bool]:
         """Its exit code, and whether it ever worked."""
         ours, theirs = socket.socketpair()
         with theirs:
             line = theirs.fileno()
             process = await asyncio.create_subprocess_exec(
-                *self._command, "--lifeline", str(line), stdin=DEVNULL, pass_fds=[line], process_group=0
+                *self._command,
+                *("--lifeline", str(line), "--place", str(number)),
+                stdin=DEVNULL,
+                pass_fds=[line],
+                process_group=0,
             )
         self._running.add(process)
         _log.info("worker process %s started: pid %d", place, process.pid)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from firetime.faces.cli import check, cron, dead, demo, queues, tasks, worker
+from firetime.faces.cli import acl, check, cron, dead, demo, queues, tasks, worker
 from firetime.faces.cli.load import AppBroken
 from firetime.faces.cli.paper import fail
 from firetime.store.embedded import EmbeddedUnavailable
@@ -39,7 +39,7 @@ def make() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_root)
-    for group in (worker, demo, check, queues, tasks, dead, cron):
+    for group in (worker, demo, check, queues, tasks, dead, cron, acl):
         group.register(app)
     return app
 

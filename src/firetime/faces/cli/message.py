@@ -10,7 +10,7 @@ from firetime.faces.cli.paper import away, console, facts, instant, printable
 from firetime.produce.control import Look
 from firetime.values.dead_letter import DeadLetter, dead_letter
 from firetime.values.ids import as_text
-from firetime.values.message import Note
+from firetime.values.message import UNREADABLE, Note
 from firetime.values.states import Status
 
 _WHEN = {Status.DELAYED: "due", Status.READY: "ready since", Status.RUNNING: "ready since", Status.DEAD: "died"}
@@ -119,7 +119,7 @@ def _value(encoded: bytes | None) -> Any:
         return None
     try:
         return msgspec.json.decode(encoded)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return as_text(encoded)
 
 

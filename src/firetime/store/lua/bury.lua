@@ -5,11 +5,12 @@
 local lane, state, places, unique, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local cancelling, metrics = KEYS[6], KEYS[7]
 local shift_us, consumer, counted, ended_channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
---#include clock fence unique metrics
+--#include clock fence unique metrics sound
 
 local settled, held, refused = sort_out(lane, consumer, 5, 5 + 2 * counted, #ARGV)
 if #settled == 0 then return { refused } end
-redis.call('ZCARD', dead) -- not a sorted set: fails while nothing is written yet
+redis.call('ZCARD', dead)
+check_hashes(state, places, unique, cancelling)
 remove_entries(lane, settled)
 
 local now_ms = string.format('%.0f', math.floor(now_us() / 1000))

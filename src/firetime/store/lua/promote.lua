@@ -6,7 +6,7 @@
 local delayed, high, normal, low, places = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local bell, paused, wake, leader, metrics = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local shift_us, token, grace_ms, most = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
---#include clock bell lanes delayed
+--#include clock bell lanes delayed sound
 
 local started = now_us()
 local until_ms = math.floor(started / 1000)
@@ -18,6 +18,8 @@ local due = redis.call('ZRANGEBYSCORE', delayed, '-inf', '(' .. as_text((until_m
   'LIMIT', 0, most)
 local moved, late_ms = #due / 2, 0
 if moved > 0 then
+  check_lanes()
+  check_hashes(places)
   redis.call('ZREMRANGEBYRANK', delayed, 0, moved - 1)
   local standing = {}
   for i = 1, #due, 2 do

@@ -5,11 +5,12 @@
 -- Returns the ids refused because the fence no longer holds.
 local high, normal, low, state, places, bell, paused = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local consumer, letter = ARGV[1], ARGV[2]
---#include fence lanes bell
+--#include fence lanes bell sound
 
 local lane = lanes[letter]
 local settled, held, refused = sort_out(lane, consumer, 5, 3, #ARGV)
 if #settled == 0 then return { refused } end
+check_hashes(state, places)
 remove_entries(lane, settled)
 
 local standing = {}

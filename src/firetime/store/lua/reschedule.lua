@@ -6,8 +6,10 @@ local delayed, wake, bell, paused, unique = KEYS[6], KEYS[7], KEYS[8], KEYS[9], 
 local dead, ended = KEYS[11], KEYS[12]
 local shift_us, id, kind, time, unique_key = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local hold_ms = ARGV[6]
---#include clock bell lanes delayed unique
+--#include clock bell lanes delayed unique sound
 
+check_lanes()
+check_hashes(places, unique)
 local now = now_us()
 local now_ms = math.floor(now / 1000)
 -- what lies in the past means now: it is not late

@@ -7,13 +7,14 @@ local places, delayed, wake, bell, paused = KEYS[6], KEYS[7], KEYS[8], KEYS[9], 
 local unique, cancelling, metrics = KEYS[11], KEYS[12], KEYS[13]
 local shift_us, consumer, letter, counted, remember_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local ended_channel = ARGV[6]
---#include clock fence lanes bell unique delayed ended metrics
+--#include clock fence lanes bell unique delayed ended metrics sound
 
 local lane = lanes[letter]
 local first, cancelled = 7 + 2 * counted, {}
 local settled, held, refused = sort_out(lane, consumer, 7, first, #ARGV)
 if #settled == 0 then return { refused, cancelled } end
 local now, former_head_ms = now_us(), head_ms()
+check_hashes(state, places, unique)
 remove_entries(lane, settled)
 
 local entered = false

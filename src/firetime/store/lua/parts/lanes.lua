@@ -10,3 +10,8 @@ local function enter(letter, id, fire_ms)
   end
   return letter .. entry
 end
+
+-- A lane that is no stream must be met before anything was taken out of where it stood.
+local function check_lanes()
+  for _, lane in pairs(lanes) do redis.call('XLEN', lane) end
+end

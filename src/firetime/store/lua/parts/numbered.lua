@@ -5,7 +5,10 @@ local function recalled()
   if not last then return nil end
   local number_then, reply = last:match('^(%d+) (.*)$')
   number_then = tonumber(number_then)
-  if number_then == tonumber(number) then return cjson.decode(reply) end
+  if number_then == tonumber(number) then
+    redis.call('PEXPIRE', call, 600000) -- a write: a WAIT that follows counts from it on
+    return cjson.decode(reply)
+  end
   if number_then > tonumber(number) then
     return redis.error_reply('STALECALL number ' .. number .. ' comes after ' .. number_then)
   end

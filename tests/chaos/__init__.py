@@ -1,0 +1,1 @@
+"""The short form of the worst day, and the harness itself: the same every time, and blind to nothing."""
