@@ -1,5 +1,6 @@
 """firetime: run this task now, or at its fire-time, once, on any worker, and never lose it."""
 
+from firetime.produce.group import Group
 from firetime.produce.result import Handle
 from firetime.produce.task import Dispatcher, Task
 from firetime.runner import TaskRunner
@@ -58,6 +59,7 @@ __all__ = [
     "Exponential",
     "FiretimeError",
     "Fixed",
+    "Group",
     "Handle",
     "InvalidOption",
     "InvalidTaskPayload",

@@ -119,6 +119,14 @@ async def test_tasks_show_tells_a_result(shell: Shell, working: TaskRunner) -> N
     assert "result  42" in _squeezed((await shell.type("tasks", "show", task_id)).out)
 
 
+async def test_tasks_show_tells_what_group_a_message_is_a_member_of(shell: Shell, runner: TaskRunner) -> None:
+    member, then = (runner.named("absent", queue=shell.queue).message() for _ in range(2))
+    group = await runner.group([member], then=then)
+    shown = ("tasks", "show", group.members[0].task_id, "-q", shell.queue)
+    assert (await shell.type(*shown, "--json")).json["group"] == group.group_id
+    assert f"member of group  {group.group_id}" in _squeezed((await shell.type(*shown)).out)
+
+
 async def test_tasks_show_tells_what_waits(shell: Shell, runner: TaskRunner) -> None:
     options: dict[str, Any] = {"delay": 90, "headers": {"trace": "t1"}, "task_id": f"own-{new_id()}"}
     task_id = await send(runner, shell.queue, "greet", "you", **options)

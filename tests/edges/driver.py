@@ -130,6 +130,7 @@ class Ended:
     value: bytes = b""
     history: bool = False
     task: str = "task"
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +264,47 @@ class Driver:
         """Messages that must be accepted."""
         assert await self.dispatch(*(Sent(id=id, **options) for id in ids)) == []
 
+    async def group(
+        self,
+        *sent: Sent,
+        then: str = "then",
+        letter: str = "n",
+        record: bytes = RECORD,
+        group: str = "g",
+        begins: bool = True,
+        ends: bool = True,
+        ttl_ms: int = HOUR_MS,
+        number: int | None = None,
+        max_length: int = 0,
+    ) -> list[Answer]:
+        """One call of a group; ``then`` is the callback's id."""
+        rest: list[Any] = []
+        for one in sent:
+            kind, time = ("in", one.in_us) if one.in_us is not None else ("at", one.at_ms)
+            when = ("", 0) if time is None else (kind, time)
+            rest += [one.id, one.record, one.letter, *when, "1" if one.explicit else ""]
+        arguments: dict[str, Argument] = {
+            "number": next(self._numbers) if number is None else number,
+            "max_length": max_length,
+            "ttl_ms": ttl_ms,
+            "begins": "1" if begins else "",
+            "callback": f"{letter}{then} ".encode() + record if ends else b"",
+        }
+        reply = await self.server.run(
+            "group",
+            self.keys,
+            arguments,
+            rest,
+            more_keys=[self.keys.ended(one.id) for one in sent if one.explicit],
+            call=self.keys.call("grouper"),
+            group=self.keys.group(group),
+        )
+        return _answers(reply)
+
+    async def waits_for(self, group: str = "g") -> set[str]:
+        """The members that are not done; none when there is no such group."""
+        return {field.decode() for field in await self.raw.hkeys(self.keys.group(group))} - {""}
+
     async def replay(
         self, *ids: str, letter: str = "n", key: str = "", hold_ms: int = 0, number: int | None = None
     ) -> list[Answer]:
@@ -329,11 +371,15 @@ class Driver:
         rest: list[Any] = [word for pair in metrics for word in pair]
         for one in done:
             rest += [one.entry, one.deliveries, one.id]
+        groups = list(dict.fromkeys(one.group for one in others if one.group))
         for other in others:
             one = other.held
             rest += [one.entry, one.deliveries, one.id, other.outcome, other.key, other.remember_ms]
             rest += [other.result_ms, other.value, "1" if other.history else "", other.task]
+            rest.append(groups.index(other.group) + 1 if other.group else 0)
         more = [key for one in others for key in (self.keys.ended(one.held.id), self.keys.result(one.held.id))]
+        if groups:
+            more += [*self.keys.lanes.values(), self.keys.bell, self.keys.paused, *map(self.keys.group, groups)]
         refused, not_freed = await self.server.run(
             "complete",
             self.keys,

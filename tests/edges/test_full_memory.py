@@ -50,6 +50,28 @@ async def test_a_dispatch_is_refused_as_a_whole_and_leaves_nothing_behind(own: D
     assert await own.dispatch(*sent, number=99) == answers
 
 
+@pytest.mark.parametrize("begins", [True, False])
+async def test_so_is_a_group(own: Driver, begins: bool) -> None:
+    assert await own.group(Sent(id="before"), ends=False) == []
+    before = await own.look()
+    group = "other" if begins else "g"
+    sent = [Sent(id="a", explicit=True), Sent(id="b", at_ms=LATER_MS)]
+    async with memory_full(own):
+        with pytest.raises(QueueFull):
+            await own.group(*sent, group=group, begins=begins, number=99)
+        assert await own.look() == before
+    assert await own.waits_for("g") == {"before"}
+    assert await own.group(*sent, group=group, begins=begins, number=99) == []
+
+
+async def test_the_last_member_of_a_group_is_followed(own: Driver) -> None:
+    await own.group(Sent(id="a"), Sent(id="b"))
+    given = (await own.claim()).given
+    async with memory_full(own):
+        assert await own.complete(others=[Ended(held=one, group="g") for one in given]) == ([], [])
+    assert (await own.look()).entries() == ["then"]
+
+
 async def test_what_is_ready_is_claimed_also_by_the_first_worker_there_ever_was(own: Driver) -> None:
     await own.send("a", letter="l")
     async with memory_full(own):

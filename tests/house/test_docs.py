@@ -301,6 +301,7 @@ def test_the_design_names_every_key_and_no_other() -> None:
         keys.call("<client>").removeprefix(stem),
         keys.ended("<id>").removeprefix(stem),
         keys.result("<id>").removeprefix(stem),
+        keys.group("<id>").removeprefix(stem),
     }
     rows = _table(
         "docs/design.md",

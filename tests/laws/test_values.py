@@ -242,16 +242,43 @@ messages = st.builds(
     max_retry=st.none() | COUNTS,
     timeout_s=st.none() | st.floats(0, 1e9),
     headers=st.dictionaries(st.text(), st.text()),
+    group=st.text(),
 )
 
 
 @given(messages)
-@example(Message("", msgspec.Raw(b'[["\\"n\\",null,0,0,0,null,null,{}]"],{}]')))
+@example(Message("", msgspec.Raw(b'[["\\"n\\",null,0,0,0,null,null,{},\\"\\"]"],{}]')))
 def test_a_message_comes_back_from_its_record_as_it_was(message: Message) -> None:
     codec = JsonCodec()
     found = codec.decode(codec.encode(message))
     assert bytes(found.args) == bytes(message.args)
     assert msgspec.structs.replace(found, args=message.args) == message
+
+
+class OlderMessage(msgspec.Struct, array_like=True):
+    """A message as it was before there were groups."""
+
+    task: str
+    args: msgspec.Raw
+    lane: str
+    unique_key: str | None
+    unique_ms: int
+    result_ms: int
+    remember_ms: int
+    max_retry: int | None
+    timeout_s: float | None
+    headers: dict[str, str]
+
+
+@given(messages)
+def test_older_and_newer_releases_read_each_other(message: Message) -> None:
+    known = {name: getattr(message, name) for name in OlderMessage.__struct_fields__}
+    newer = JsonCodec().decode(msgspec.json.encode(OlderMessage(**known)))
+    assert msgspec.structs.replace(newer, args=message.args, group=message.group) == message
+    assert newer.group == ""
+    if message.group:
+        older = msgspec.json.decode(JsonCodec().encode(message), type=OlderMessage)
+        assert {**msgspec.structs.asdict(older), "args": message.args} == known
 
 
 @given(st.binary())

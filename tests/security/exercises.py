@@ -61,6 +61,14 @@ async def send(s: Stage) -> None:
     await s.own.dispatch(Sent(id="g", key="soon", hold_ms=1))
 
 
+async def send_groups(s: Stage) -> None:
+    await s.own.group(Sent(id="m", explicit=True), ends=False)
+    await s.own.group(Sent(id="n", in_us=HOUR_MS * 1000), begins=False, max_length=100)
+    await s.own.group(group="of nobody")
+    assert await s.own.server.ask("HLEN", s.own.keys.group("g")) == 3
+    await s.own.server.ask("DEL", s.own.keys.group("g"))
+
+
 async def ask(s: Stage) -> None:
     handle = s.runner.handle("b", queue=s.queue)
     assert await handle.status() == "delayed"
@@ -78,7 +86,7 @@ async def enter(s: Stage) -> None:
     await s.own.server.now_us()
 
 
-PRODUCER: list[Step] = [enter, send, ask]
+PRODUCER: list[Step] = [enter, send, send_groups, ask]
 
 # --------------------------------------------------------------------------------------------------------------- worker
 
@@ -102,6 +110,9 @@ async def claim_and_complete(s: Stage) -> None:
     await s.own.renew(taken["b"], unique=[("k", "b", 1)])
     await s.own.release(taken["b"], started=True)
     await s.own.complete(taken["c"])
+    await s.admin.group(Sent(id="m"))
+    taken = {one.id: one for one in (await s.own.claim()).given}
+    await s.own.complete(others=[Ended(held=taken["m"], group="g")])
 
 
 async def fail_and_bury(s: Stage) -> None:
@@ -210,6 +221,7 @@ async def operate(s: Stage) -> None:
     await s.own.cancel("ready2")
     await s.own.cancel("z")
     await s.own.cancel("later", key="later")
+    await s.own.server.ask("DEL", s.own.keys.group("g"))
     await s.admin.dispatch(Sent(id="now", in_us=HOUR_MS * 1000))
     await s.admin.raw.delete(s.own.keys.bell)
     await s.runner.handle("now", queue=s.queue).run_now()

@@ -65,6 +65,21 @@ async def test_a_sealed_task_runs_and_its_result_comes_back(sealed: TaskRunner, 
     assert stored[:2] in (b"S1", b"E1")
 
 
+@pytest.mark.parametrize("shards", [1, 4])
+async def test_a_group_is_sealed_for_where_it_goes(
+    new_runner: NewRunner, drain: Drain, make: Callable[..., Sealing], shards: int
+) -> None:
+    runner = new_runner(codec=make({"old": OLD}), queue_shards={"default": shards})
+    ran: list[Any] = []
+    pay = tasks(runner, ran)
+    message = pay.message("ada")
+    group = await runner.group([message, message, pay.message("grace")], then=pay.message("all"))
+    await drain(runner)
+    assert (sorted(ran[:3]), ran[3:]) == (["ada", "ada", "grace"], ["all"])
+    assert await group.then.result(timeout=30) == "paid all"
+    assert await runner.dead().count() == 0
+
+
 async def test_errors_come_back_too_and_a_dead_letter_is_replayed(sealed: TaskRunner, drain: Drain, raw: Any) -> None:
     ran: list[Any] = []
     pay = tasks(sealed, ran)

@@ -67,7 +67,7 @@ async def look(server: Server, keys: QueueKeys, task_id: str, codec: Guarded) ->
 
 
 async def cancel(server: Server, keys: QueueKeys, task_id: str, codec: Guarded, *, remember_s: float) -> CancelAnswer:
-    """Takes a waiting message back, or asks a running one to stop."""
+    """Takes a waiting message back, or asks a running one to stop. A group that loses a member so is given up."""
     record = await server.ask("HGET", keys.tasks, task_id)
     message = read_message(record, codec, keys.queue, task_id)
     answer = await server.run(
@@ -82,6 +82,8 @@ async def cancel(server: Server, keys: QueueKeys, task_id: str, codec: Guarded, 
         },
         ended=keys.ended(task_id),
     )
+    if answer == b"cancelled" and message is not None and message.group:
+        await server.ask("DEL", keys.group(message.group))
     return _CANCEL_ANSWERS[answer]
 
 

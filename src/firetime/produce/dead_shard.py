@@ -60,10 +60,21 @@ class DeadOfShard:
         return sent
 
     async def purge(self, ids: Sequence[str | bytes]) -> int:
-        """Deletes them for good; returns how many were here."""
+        """Deletes them for good; returns how many were here. A group that loses a member so is given up."""
+        return sum([await self._purge_page(ids[at : at + _PAGE]) for at in range(0, len(ids), _PAGE)])
+
+    async def _purge_page(self, ids: Sequence[str | bytes]) -> int:
         server = await self._desk.server()
-        pages = [ids[at : at + _PAGE] for at in range(0, len(ids), _PAGE)]
-        return sum([int(await server.run("purge", self._keys, {}, page)) for page in pages])
+        records = await server.ask("HMGET", self._keys.tasks, *ids)
+        names = [each if isinstance(each, str) else as_text(each) for each in ids]
+        codec, queue = self._desk.house.codec, self._keys.queue
+        messages = [read_message(record, codec, queue, name) for name, record in zip(names, records, strict=True)]
+        purged = int(await server.run("purge", self._keys, {}, ids))
+        groups = {message.group for message in messages if message is not None and message.group}
+        # one that was replayed in this very moment is still a member: then their ttl ends what has to end
+        if groups and purged == len(ids):
+            await server.ask("DEL", *map(self._keys.group, groups))
+        return purged
 
     async def purge_all(self, *, task: str | None, error: str | None) -> int:
         """Deletes them all, or those of one task or error type; returns how many."""

@@ -103,7 +103,10 @@ class Desk:
         self._counters: dict[asyncio.AbstractEventLoop, Counter] = {}
 
     def _begin_anew(self) -> None:
-        # neither sockets nor numbers are shared with the parent of a fork
+        # neither sockets nor numbers are shared with the parent of a fork; what is forgotten here is no longer among the
+        # servers that are severed after one, and which of the two comes first depends on what was imported first
+        for counter in self._counters.values():
+            counter.server.sever()
         self._counters = {}
         if self.direct is not None:
             self.direct.begin_anew()
@@ -119,7 +122,7 @@ class Desk:
                 server,
                 self.keys,
                 deadline_s=self.deadline_s,
-                max_length=self._room,
+                max_length=self.room,
                 min_replicas=self._min_replicas,
             )
             # somebody else of this loop may have been quicker
@@ -159,7 +162,8 @@ class Desk:
         """The keys among which a message is that is known by its queue and id, the likeliest first."""
         return [self.keys(name) for name in self.shards.names_for(queue, task_id)]
 
-    def _room(self, queue: str) -> int:
+    def room(self, queue: str) -> int:
+        """How many messages may wait in a queue, or in one shard; 0: no limit."""
         return self.shards.share(queue, self._max_length)
 
     async def send(self, queue: str, parcels: Sequence[Parcel]) -> Answers:

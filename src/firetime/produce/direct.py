@@ -54,6 +54,8 @@ class Direct:
 
     def begin_anew(self) -> None:
         """In a forked child: neither connections nor numbers are shared with the parent."""
+        for sender in self._idle:
+            sender.server.sever()
         self._idle = deque()
 
     def close(self) -> None:

@@ -66,10 +66,7 @@ def draft(
         explicit = options.task_id is not None
         queue, task_id = house.spread.place(queue, task_id, key=message.unique_key, explicit=explicit)
     on_conflict = options.on_conflict or defaults.on_conflict
-    record = house.codec.encode(message, queue, bound_to(message, task_id, on_conflict))
-    if len(record) > house.max_payload:
-        reason = f"its message has {len(record)} bytes, more than max_payload={house.max_payload}"
-        raise InvalidTaskPayload(name, reason)
+    record = record_of(message, queue, bound_to(message, task_id, on_conflict), house)
     return Parcel(
         queue=queue,
         task_id=task_id,
@@ -80,6 +77,15 @@ def draft(
         at_ms=options.at_ms,
         on_conflict=on_conflict,
     )
+
+
+def record_of(message: Message, queue: str, task_id: str, house: House) -> bytes:
+    """The message as it is kept, sealed for its queue and id. Raises ``InvalidTaskPayload`` for one that is too large."""
+    record = house.codec.encode(message, queue, task_id)
+    if len(record) > house.max_payload:
+        reason = f"its message has {len(record)} bytes, more than max_payload={house.max_payload}"
+        raise InvalidTaskPayload(message.task, reason)
+    return record
 
 
 def bound_to(message: Message, task_id: str, on_conflict: str) -> str:

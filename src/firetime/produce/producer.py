@@ -7,9 +7,9 @@ from typing import Any
 
 from firetime.produce.dead import DeadLetters
 from firetime.produce.desk import Desk
+from firetime.produce.group import Groups
 from firetime.produce.overview import Overview, QueueStats
 from firetime.produce.pause import pause, resume
-from firetime.produce.registry import Registry
 from firetime.produce.result import Handle
 from firetime.produce.task import Dispatcher, send_many
 from firetime.values.definition import Definition
@@ -19,7 +19,7 @@ from firetime.values.message import Parcel
 from firetime.values.options import dispatch_options
 
 
-class Producer(Registry):
+class Producer(Groups):
     """The half of a ``TaskRunner`` that works nowhere."""
 
     def __init__(self, desk: Desk, *, gone_s: float) -> None:

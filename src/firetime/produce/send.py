@@ -88,6 +88,7 @@ class NumberedCalls:
         *,
         expires: float,
         more_keys: Sequence[str] = (),
+        **named_keys: str,
     ) -> Any:
         """One numbered call; ``expires`` is on the event loop's clock.
 
@@ -97,15 +98,17 @@ class NumberedCalls:
         async with self._in_flight:
             self._number += 1
             arguments = {"number": self._number, **arguments}
-            return await self._repeat(script, arguments, rest, expires, more_keys)
+            return await self._repeat(script, arguments, rest, expires=expires, more_keys=more_keys, **named_keys)
 
     async def _repeat(
         self,
         script: str,
         arguments: dict[str, Argument],
         rest: Sequence[Argument],
+        *,
         expires: float,
         more_keys: Sequence[str],
+        **named_keys: str,
     ) -> Any:
         tries = Tries(asyncio.get_running_loop().time, expires)
         while (left_s := tries.left_s) > 0:
@@ -119,6 +122,7 @@ class NumberedCalls:
                     deadline_s=min(left_s, self._server.try_s),
                     replicas=self._min_replicas,
                     call=self._keys.call(self._client),
+                    **named_keys,
                 )
             except BrokerUnavailable as error:
                 pause_s = tries.pause_s(error)

@@ -162,7 +162,7 @@ async def send_many(
     desk: Desk, parcels: list[Parcel], task_of: Callable[[Parcel], Definition | str]
 ) -> list[Handle[Any] | FiretimeError]:
     """Sends many messages in few calls: a handle or an error for each, in order."""
-    own = _each_its_own(parcels, desk.house.codec)
+    own = each_its_own(parcels, desk.house.codec)
     outcome: dict[int, Handle[Any] | FiretimeError] = {}
 
     async def send_in_turn(batches: list[list[int]]) -> None:
@@ -171,14 +171,14 @@ async def send_many(
             outcome.update(zip(positions, answered, strict=True))
 
     by_queue: defaultdict[str, list[list[int]]] = defaultdict(list)
-    for positions in _batches(own):
+    for positions in batches(own):
         by_queue[own[positions[0]].queue].append(positions)
     # in each queue one after the other, so that its order holds and no deadline runs while a batch waits for its turn
     await asyncio.gather(*map(send_in_turn, by_queue.values()))
     return [outcome[position] for position in range(len(own))]
 
 
-def _each_its_own(parcels: list[Parcel], codec: Guarded) -> list[Parcel]:
+def each_its_own(parcels: list[Parcel], codec: Guarded) -> list[Parcel]:
     """One message given twice is two runs: the second gets an id of its own, unless the id was asked for."""
     seen: set[str] = set()
     own: list[Parcel] = []
@@ -211,7 +211,7 @@ async def _send_batch(
     return outcome
 
 
-def _batches(parcels: list[Parcel]) -> list[list[int]]:
+def batches(parcels: list[Parcel]) -> list[list[int]]:
     """Positions of messages of one queue, in order, each list small enough for one call."""
     batches: list[list[int]] = []
     filling: dict[str, tuple[list[int], int]] = {}
@@ -225,4 +225,4 @@ def _batches(parcels: list[Parcel]) -> list[list[int]]:
     return batches
 
 
-__all__ = ["Dispatcher", "Task", "handle_for", "send_many"]
+__all__ = ["Dispatcher", "Task", "batches", "each_its_own", "handle_for", "send_many"]

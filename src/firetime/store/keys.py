@@ -15,7 +15,7 @@ CONSTANT_KEYS = 12
 
 They are the three lanes (streams with their group stay when empty), ``wake``, ``bell``, ``metrics``, ``leader``,
 ``leader:epoch``, ``workers``, ``workers_seen``, ``swept``, and the sender's ``call`` key. Each further sender of the last
-10 minutes has one of its own; a sender is an event loop that dispatches, another is its dead letters' replay, and so is each of the threads without
+10 minutes has one of its own; a sender is an event loop that dispatches, another is its dead letters' replay and its groups, and so is each of the threads without
 an event loop that dispatch at the same time.
 """
 
@@ -77,6 +77,10 @@ class QueueKeys:
     def call(self, client: str) -> str:
         """The last numbered call of a sender."""
         return f"{self._stem}call:{client}"
+
+    def group(self, group_id: str) -> str:
+        """The members of a group that are not done, and what follows when they are."""
+        return f"{self._stem}group:{group_id}"
 
     def ended(self, task_id: str) -> str:
         """The outcome of a task that ended."""

@@ -29,9 +29,9 @@ _ENTRANCE = "evalsha script|load info time "
 ROLES: Mapping[str, Rights] = {
     # dispatches, and asks for the status and the results of what it sent
     "producer": _rights(
-        _ENTRANCE + "ping subscribe exists get set hexists hget hset llen lpush xadd xlen xpending "
+        _ENTRANCE + "ping subscribe exists del get set pexpire hexists hget hlen hset llen lpush xadd xlen xpending "
         "zadd zcard zrange zrem zrevrangebyscore zscore",
-        rw="tasks places lane:* delayed_tasks unique call:*",
+        rw="tasks places lane:* delayed_tasks unique call:* group:*",
         r="dead ended:* paused result:* state",
         w="bell wake",
         channels="ended",
@@ -44,7 +44,7 @@ ROLES: Mapping[str, Rights] = {
         "xrange xread xreadgroup xrevrange zadd zcard zcount zrange zrangebyscore zrem zremrangebyrank zrevrangebyscore "
         "zscore",
         rw="tasks state places lane:* bell delayed_tasks wake unique dead leader leader:epoch workers_seen "
-        "schedules schedules_due schedules_last schedules_wake metrics",
+        "schedules schedules_due schedules_last schedules_wake metrics group:*",
         r="paused",
         w="cancelling ended:* result:* history swept workers",
         channels="control ended",
@@ -60,7 +60,7 @@ ROLES: Mapping[str, Rights] = {
         _ENTRANCE + "publish exists get set del hdel hexists hget hlen hmget hset llen lpush xadd xdel xlen xpending "
         "zadd zcard zrange zrem zrevrangebyscore zscore",
         rw="tasks state places lane:* delayed_tasks unique dead call:* schedules schedules_due",
-        w="bell cancelling ended:* paused schedules_last schedules_wake wake",
+        w="bell cancelling ended:* group:* paused schedules_last schedules_wake wake",
         channels="control ended",
     ),
 }

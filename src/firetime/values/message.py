@@ -34,6 +34,8 @@ class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
     max_retry: int | None = None
     timeout_s: float | None = None
     headers: dict[str, str] = {}
+    group: str = ""
+    """The group whose callback waits for it; empty: it is no member of one."""
 
 
 class Parcel(msgspec.Struct, frozen=True, kw_only=True, gc=False):

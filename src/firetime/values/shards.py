@@ -82,6 +82,11 @@ class Shards(msgspec.Struct, frozen=True):
         likely.insert(0 if "@" in task_id or not self.spreads(queue) else 1, queue)
         return tuple(dict.fromkeys([*likely, *self.names(queue)]))
 
+    def shard(self, name: str) -> int | None:
+        """Which shard a name is of; None for a queue that is not spread, and for the home of one."""
+        queue, shard = _split(name)
+        return shard if self.spreads(queue) else None
+
     def share(self, name: str, most: int) -> int:
         """What one shard may hold where the whole queue may hold ``most``: an equal part, rounded up; 0: no limit."""
         count = self.spreads(self.logical(name))
@@ -120,6 +125,12 @@ def shard_in(task_id: str) -> int | None:
 def with_shard(task_id: str, shard: int) -> str:
     """The id made here that carries its shard."""
     return f"{task_id}:{shard}"
+
+
+def moved_to(task_id: str, shard: int) -> str:
+    """An id made here, for another shard."""
+    made = task_id if shard_in(task_id) is None else task_id.rpartition(":")[0]
+    return with_shard(made, shard)
 
 
 def renewed(task_id: str) -> str:

@@ -81,13 +81,18 @@ class Edges:
         plain: list[Argument] = []
         others: list[Argument] = []
         more_keys: list[str] = []
+        groups: dict[str, int] = {}
         for each in batch:
             if _is_plain(each):
                 delivery, fence = each.delivery, each.delivery.fence
                 plain += (fence.entry, fence.deliveries, delivery.task_id)
             else:
-                others += [*_fence_words(each), *self._ending_words(each)]
+                group = _group(each.delivery)
+                number = groups.setdefault(group, len(groups) + 1) if group else 0
+                others += [*_fence_words(each), *self._ending_words(each), number]
                 more_keys += [keys.ended(each.delivery.task_id), keys.result(each.delivery.task_id)]
+        if groups:
+            more_keys += [*keys.lanes.values(), keys.bell, keys.paused, *map(keys.group, groups)]
         counters = _counters(batch)
         arguments: dict[str, Argument] = {
             "consumer": self._consumer,
@@ -136,8 +141,15 @@ class Edges:
             "ended_channel": keys.ended_channel,
         }
         more_keys = [keys.ended(each.delivery.task_id) for each in batch]
-        refused, _cancelled = await self._server.run("retry", keys, arguments, rest, more_keys=more_keys)
+        refused, cancelled = await self._server.run("retry", keys, arguments, rest, more_keys=more_keys)
+        await self._give_up_groups(batch, _ids(cancelled))
         return Answered(_ids(refused))
+
+    async def _give_up_groups(self, batch: list[Settlement], cancelled: frozenset[str]) -> None:
+        # in a call of its own: a group that has lost a member never ends well, so that nobody can be too early or late
+        members = (each.delivery for each in batch if each.delivery.task_id in cancelled)
+        if groups := {group for group in map(_group, members) if group}:
+            await self._server.ask("DEL", *map(self._keys(batch).group, groups))
 
     async def _bury(self, batch: list[Settlement]) -> Answered:
         keys = self._keys(batch)
@@ -174,7 +186,7 @@ def _is_plain(each: Settlement) -> bool:
     message = each.delivery.message
     if each.verdict is not DONE or each.keep_history or message is None:
         return False
-    return message.unique_key is None and message.remember_ms == 0
+    return message.unique_key is None and not (message.remember_ms or message.group)
 
 
 def _fence_words(each: Settlement) -> tuple[Argument, ...]:
@@ -183,6 +195,10 @@ def _fence_words(each: Settlement) -> tuple[Argument, ...]:
 
 def _unique_key(delivery: Delivery) -> str:
     return (delivery.message.unique_key or "") if delivery.message is not None else ""
+
+
+def _group(delivery: Delivery) -> str:
+    return delivery.message.group if delivery.message is not None else ""
 
 
 def _counters(batch: list[Settlement]) -> list[Argument]:

@@ -37,6 +37,7 @@ def look_document(look: Look) -> dict[str, Any]:
         "status": look.status,
         "fire_ms": look.fire_ms if look.status is not Status.DEAD else None,
         "unique_key": message.unique_key if message is not None else None,
+        "group": message.group if message is not None and message.group else None,
         "max_retry": message.max_retry if message is not None else None,
         "timeout_s": message.timeout_s if message is not None else None,
         "result": _value(look.value),
@@ -70,6 +71,8 @@ def show_look(look: Look, now_ms: int) -> None:
         also.append((_WHEN[look.status], _when(look.fire_ms, now_ms)))
     if message is not None and message.unique_key is not None:
         also.append(("unique key", message.unique_key))
+    if message is not None and message.group:
+        also.append(("member of group", message.group))
     if look.value is not None:
         also.append(("result", _json(_value(look.value))))
     _show(letter_of(look), look.status.value, also, now_ms)
