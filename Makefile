@@ -14,7 +14,7 @@ unexport PYRIGHT_PYTHON_FORCE_VERSION PYRIGHT_PYTHON_PYLANCE_VERSION
 .PHONY: help demo test check format redis-server bench bench-quick bench-core bench-time bench-cluster chaos soak
 
 help: ## what there is to run
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/package ## see firetime work; needs nothing but Python
 	$(BIN)/firetime demo

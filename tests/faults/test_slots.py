@@ -9,7 +9,7 @@ import pytest
 from redis.crc import key_slot
 from redis.exceptions import BusyLoadingError, RedisError
 
-from firetime import BrokerUnavailable, Status, TaskRunner
+from firetime import BrokerRefused, BrokerUnavailable, Status, TaskRunner
 from firetime.store.address import Address
 from firetime.store.clock import Shift
 from firetime.store.keys import QueueKeys
@@ -185,3 +185,14 @@ def _is_loading(port: int) -> bool:
     except RedisError:
         return False
     return False
+
+
+async def test_who_takes_a_node_for_a_server_is_told_what_to_write(still: Cluster) -> None:
+    alone = TaskRunner(next(iter(still.data_urls)))
+    sent = (alone.named("see", queue=f"queue-{number}").dispatch() for number in range(50))
+    said = {
+        str(each) for each in await asyncio.gather(*sent, return_exceptions=True) if isinstance(each, BrokerRefused)
+    }
+    assert said
+    assert all("redis+cluster://host:port" in words for words in said)
+    await alone.aclose()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from firetime import BrokerRefused, Fixed, TaskRunner
+from firetime import BrokerRefused, Fixed, InvalidOption, TaskRunner
 from firetime.faces.cli.command import make
 from tests.kit.clients import raw_client
 from tests.kit.waiting import until
@@ -145,3 +145,12 @@ def test_a_role_that_there_is_not_is_named(said: str) -> None:
     answer = CliRunner().invoke(make(), ["acl", said])
     assert answer.exit_code == 1
     assert "expected one of producer, worker, dashboard, operator" in str(answer.exception)
+
+
+def test_it_needs_no_server_whatever_the_environment_says_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIRETIME_TLS_CA", "/nowhere/ca.pem")
+    monkeypatch.setenv("FIRETIME_PREFIX", "shop")
+    answer = CliRunner().invoke(make(), ["acl", "worker"])
+    assert answer.exit_code == 0
+    assert answer.stdout.startswith("user shop-worker on ")
+    assert isinstance(CliRunner().invoke(make(), ["acl", "--prefix", "a b"]).exception, InvalidOption)

@@ -319,6 +319,7 @@ URLS = [
     ("redis://localhost:99999", "expected redis://"),
     ("redis://localhost:port", "expected redis://"),
     ("redis://localhost/first", "expected a database number, not 'first'"),
+    ("redis+cluster://localhost/1", "no database but 0"),
     ("unix://", "expected redis://"),
     (6379, "url=6379: expected redis://"),
     ("http://:secret@localhost", "expected redis://"),

@@ -69,7 +69,7 @@ class Address:
         self._query = dict(parse_qsl(parts.query, keep_blank_values=True))
         self.shown = _shown(parts, self._query, sure_of_user=access.password is not None)
         _check_words(self.shown, self._query)
-        _check_database(self.shown, self._client_url())
+        _check_database(self.shown, self._client_url(), cluster=self.kind == "cluster")
         self._tls = self._checked_tls()
 
     def __str__(self) -> str:
@@ -205,11 +205,13 @@ def _check_words(shown: str, query: dict[str, str]) -> None:
             raise InvalidOption("url", shown, f"of the words {', '.join(sorted(known))}, not {word!r}, behind the ?")
 
 
-def _check_database(shown: str, url: str) -> None:
+def _check_database(shown: str, url: str, *, cluster: bool) -> None:
     split = urlsplit(url)
     database = split.path.lstrip("/") if split.scheme != "unix" else dict(parse_qsl(split.query)).get("db", "")
     if database and not database.isdigit():
         raise InvalidOption("url", shown, f"a database number, not {database!r}")
+    if cluster and database.strip("0"):
+        raise InvalidOption("url", shown, "no database but 0, the only one that a cluster has")
 
 
 def _shown(parts: _Parts, query: dict[str, str], *, sure_of_user: bool) -> str:

@@ -25,6 +25,8 @@ _LEARN_S = 1.0
 class _NodeServer(Server):
     """One node of the cluster."""
 
+    _in_cluster = True
+
     def __init__(self, address: Address, shift: Shift, node: Node) -> None:
         super().__init__(address, shift)
         self.node = node
@@ -150,7 +152,7 @@ class ClusterServer(Server):
             try:
                 told = await self._node(node).ask("CLUSTER", "SLOTS", deadline_s=_LEARN_S)
             except QueueError as error:
-                reason = str(error)
+                reason = error.reason if isinstance(error, BrokerUnavailable) else str(error)
                 continue
             owners: dict[int, Node] = {}
             known = set(self.address.nodes)

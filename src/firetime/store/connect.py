@@ -16,7 +16,7 @@ from firetime.store.keys import QueueKeys
 from firetime.store.replies import NoScript, is_reply, refused, unreachable
 from firetime.store.request import check_version, words_of
 from firetime.store.scripts import Argument, Script
-from firetime.store.wire import AsyncConnection, has_ended, packed, read_info, replicated, sever
+from firetime.store.wire import AsyncConnection, drop, has_ended, packed, read_info, replicated, sever
 from firetime.values.errors import BrokerRefused, BrokerUnavailable, NotReplicated, QueueError
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class Server:
     try_s = CALL_S
     """How long one try of a call that will be repeated may take, in seconds."""
 
-    _in_one_place = True
+    _in_one_place, _in_cluster = True, False
 
     def __init__(self, address: Address, shift: Shift | None = None) -> None:
         self.address = address
@@ -150,7 +150,7 @@ class Server:
         self._closed = True
         self._deadlines.close()
         for connection in (*self._idle, *self._busy):
-            await connection.disconnect(nowait=True)
+            await drop(connection)
         self._idle.clear()
 
     def sever(self) -> None:
@@ -233,7 +233,7 @@ class Server:
         if not isinstance(error, ResponseError) and not is_reply(error):
             await connection.disconnect(nowait=True)
             return unreachable(str(self.address), error, sent=True)
-        failure = refused(error)
+        failure = refused(error, in_cluster=self._in_cluster)
         if isinstance(failure, BrokerUnavailable):
             # it may have been demoted: the next call looks for the server anew
             await connection.disconnect(nowait=True)

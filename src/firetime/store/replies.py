@@ -36,6 +36,9 @@ _CODES = {
 }
 
 
+_AS_CLUSTER = "name some of its nodes, as redis+cluster://host:port,host:port"
+
+
 class StaleCall(QueueError):
     """A numbered call arrived after a later one of the same sender; it did nothing."""
 
@@ -59,14 +62,18 @@ class Redirected(QueueError):
         self.node = (host, int(port))
 
 
-def refused(error: BaseException) -> QueueError:
-    """An error reply as an exception."""
+def refused(error: BaseException, *, in_cluster: bool = False) -> QueueError:
+    """An error reply as an exception; ``in_cluster``: whoever asked can follow a slot to where it is."""
     text = _said(error)
     code = text.partition(" ")[0]
     if code == "NOSCRIPT":
         return NoScript(text)
     if code in ("MOVED", "ASK"):
-        return Redirected(text)
+        return (
+            Redirected(text)
+            if in_cluster
+            else BrokerRefused(f"the server is a node of a cluster: {_AS_CLUSTER} ({text})")
+        )
     if "STALECALL" in text:
         return StaleCall(text)
     if _says(text, ("OOM",)):

@@ -97,7 +97,7 @@ class SentinelServer(Server):
                     "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.address.service, deadline_s=min(_SENTINEL_S, CALL_S)
                 )
             except QueueError as error:
-                reason = str(error)
+                reason = error.reason if isinstance(error, BrokerUnavailable) else str(error)
                 continue
             if told:
                 # whoever answered is asked first from now on

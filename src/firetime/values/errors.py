@@ -111,9 +111,10 @@ class TaskCrashed(FiretimeError):
     """
 
     def __init__(self, task: str, crashes: int, how: str = "") -> None:
-        text = f"its worker vanished {crashes} times (killed, out of memory or frozen)"
+        times = "once" if crashes == 1 else f"{crashes} times"
+        text = f"its worker, or its process, vanished {times} (killed, out of memory or frozen)"
         if how:
-            text = f"its process {how}" if crashes == 1 else f"its worker or process vanished {crashes} times; it {how}"
+            text = f"its process {how}" if crashes == 1 else f"its worker or process vanished {times}; it {how}"
         super().__init__(f"task {task!r}: {text}")
         self.task = task
         self.crashes = crashes

@@ -133,9 +133,13 @@ def _log_task(event: TaskEvent) -> None:
 
 
 def _level(event: TaskEvent) -> int:
-    if event.what in ("lost", "refused") or isinstance(event.verdict, Bury):
+    if event.what in ("lost", "refused") or isinstance(event.verdict, Bury) or _is_unknown(event):
         return logging.WARNING
     return logging.DEBUG if event.what == "started" else logging.INFO
+
+
+def _is_unknown(event: TaskEvent) -> bool:
+    return event.outcome is not None and event.outcome.ending == "unknown"
 
 
 def _said(event: TaskEvent) -> str:
@@ -145,6 +149,8 @@ def _said(event: TaskEvent) -> str:
     match event.verdict:
         case Complete():
             return f"done in {event.outcome.duration_s:.3f} s" if event.outcome is not None else "done"
+        case RetryIn(delay_s) if _is_unknown(event):
+            return f"is no task of this worker's; put back for one that knows it, tried again in {delay_s:.2f} s"
         case RetryIn(delay_s):
             return f"runs again in {delay_s:.2f} s: {error!r}"
         case Bury(reason, error):

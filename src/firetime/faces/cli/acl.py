@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from firetime.runner import TaskRunner
 from firetime.store.rights import ROLES, rights_of, rules
+from firetime.values.ids import checked_name
+from firetime.values.settings import Settings
 
 Users = Annotated[
     list[str] | None,
@@ -19,7 +20,7 @@ Users = Annotated[
     ),
 ]
 Prefix = Annotated[
-    str | None, typer.Option("--prefix", help="What keys begin with. Default: $FIRETIME_PREFIX, or firetime.")
+    str | None, typer.Option("--prefix", envvar="FIRETIME_PREFIX", help="What keys begin with. Default: firetime.")
 ]
 
 
@@ -41,7 +42,8 @@ def acl(
 
     The lines go to stdout and hold only hashes; the new random passwords go to stderr, this once.
     """
-    prefix = TaskRunner("redis://localhost", prefix=prefix).settings.prefix
+    # not a runner's settings: those of the way to a server may make no sense without one
+    prefix = checked_name("prefix", prefix or Settings().prefix)
     for said in users or list(ROLES):
         user, named, roles = said.partition("=")
         rights = rights_of((roles if named else user).split("+"))
