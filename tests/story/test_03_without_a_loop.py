@@ -72,6 +72,7 @@ async def test_a_handle_has_twins_as_well(runner: TaskRunner) -> None:
     assert await in_a_plain_thread(program) == [Status.READY, CancelAnswer.CANCELLED, Status.CANCELLED]
 
 
+@pytest.mark.one_server
 async def test_threads_that_dispatch_at_once_send_by_themselves(runner: TaskRunner, drain: Drain) -> None:
     seen = []
 
