@@ -65,6 +65,13 @@ async def test_a_schedule_at_home_is_ticked_and_run(sender: TaskRunner, crew: Cr
     await sender.schedules.remove("often")
 
 
+async def test_what_follows_a_group_is_sealed_for_its_shard(sender: TaskRunner, crew: Crew) -> None:
+    note = sender.named("note", result_ttl=60)
+    group = await sender.group([note.message(f"a {number}") for number in range(5)], then=note.message("b last"))
+    await until(lambda: len(crew.lines("ran")) == 6, timeout=30)
+    assert (await group.then.result(timeout=30)).split()[1] == "last"
+
+
 async def test_a_worker_without_the_keys_buries_what_it_cannot_read(
     crew: Crew, new_runner: NewRunner, both: dict[str, Any]
 ) -> None:
