@@ -43,8 +43,9 @@ EMBEDDED_FOLDER = ".firetime"
 class TaskRunner(Producer):
     """Tasks, and the server they travel over.
 
-    ``url``: ``redis://``, ``rediss://`` (TLS), ``valkey://`` or ``unix://``; without one ``$FIRETIME_URL``, else
-    ``$REDIS_URL``, else an embedded Valkey of this machine's own, in ``./.firetime``. The other settings are those of
+    ``url``: ``redis://``, ``rediss://`` (TLS), ``valkey://``, ``unix://``, ``redis+sentinel://`` or ``redis+cluster://``;
+    without one ``$FIRETIME_URL``, else ``$REDIS_URL``, else an embedded Valkey of this machine's own, in ``./.firetime``.
+    ``codec``: what writes the messages, ``Signed(...)`` for example (default: JSON). The other settings are those of
     ``firetime.Settings``, each also settable as ``FIRETIME_<NAME>``; ``firetime check`` prints those in force.
     Nothing is connected before it is needed. Raises ``InvalidOption`` for a URL or setting that cannot be meant.
     """

@@ -41,6 +41,8 @@ async def test_every_setting_tells_where_it_came_from(shell: Shell) -> None:
     assert settings["prefix"] == ("mine", "argument")
     assert settings["lease"] == (6.0, "FIRETIME_LEASE")
     assert settings["heartbeat"] == (2.0, "default")
+    assert settings["max_leaked_threads"] == (settings["threads"][0], "default")
+    assert settings["task_processes"][0] >= 1
     assert settings["promote_batch"] == (250, "default")
     line = next(
         line for line in (await shell.type("check", env=environment)).out.splitlines() if line.startswith("lease")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +83,19 @@ async def test_a_dispatch_says_within_its_deadline_that_the_server_is_away(start
     assert time.perf_counter() - began < 0.5 + A_MOMENT_S
     assert away.value.maybe_accepted == (how == "frozen")
     server.thaw()
+    await runner.aclose()
+    await blocking(runner.close)
+
+
+@pytest.mark.parametrize("url", ["redis://:secret@{}", "redis://{}/2", "rediss://{}"])
+async def test_a_server_that_takes_the_connection_and_says_nothing_is_given_up_within_the_deadline(url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        runner = TaskRunner(url.format(f"127.0.0.1:{mute.getsockname()[1]}"), dispatch_deadline=0.5)
+        began = time.perf_counter()
+        with pytest.raises(BrokerUnavailable) as away:
+            await asyncio.wait_for(blocking(runner.dispatch_sync, "see"), 0.5 + A_MOMENT_S)
+        assert time.perf_counter() - began < 0.5 + A_MOMENT_S
+        assert not away.value.maybe_accepted
     await runner.aclose()
     await blocking(runner.close)
 

@@ -6,6 +6,10 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from firetime import BrokerRefused
+from firetime.produce.pause import keep_paused
+from firetime.produce.whereabouts import how_many_in_use
+from firetime.store.keys import QueueKeys
 from tests.edges.driver import FRESH, HOUR_MS, Ended, Sent
 
 if TYPE_CHECKING:
@@ -59,6 +63,9 @@ async def send(s: Stage) -> None:
     await s.own.dispatch(Sent(id="f", key="soon", hold_ms=1))
     await asyncio.sleep(0.01)
     await s.own.dispatch(Sent(id="g", key="soon", hold_ms=1))
+    # as after a reply that got lost
+    await s.own.dispatch(Sent(id="h"), client="again", number=1)
+    await s.own.dispatch(Sent(id="h"), client="again", number=1)
 
 
 async def send_groups(s: Stage) -> None:
@@ -84,9 +91,25 @@ async def enter(s: Stage) -> None:
     """As whoever connects for the first time, to a server that has lost its scripts."""
     await s.admin.raw.script_flush()
     await s.own.server.now_us()
+    for words in (("CLUSTER", "SLOTS"), ("ASKING",)):
+        with suppress(BrokerRefused):  # this server is no cluster
+            await s.own.server.ask(*words)
 
 
-PRODUCER: list[Step] = [enter, send, send_groups, ask]
+async def wait_for_replicas(s: Stage) -> None:
+    """As with min_replicas; this server has none."""
+    await s.own.server.ask("WAIT", 0, 1)
+
+
+async def find_shards(s: Stage) -> None:
+    """As of a queue that had more of them: one that is empty by now."""
+    former = QueueKeys("firetime", f"{s.queue}:1")
+    await s.admin.raw.xadd(former.normal, {"i": "a"})
+    await s.admin.raw.xtrim(former.normal, maxlen=0)
+    assert await how_many_in_use(s.own.server, [former]) == 1
+
+
+PRODUCER: list[Step] = [enter, send, send_groups, wait_for_replicas, ask]
 
 # --------------------------------------------------------------------------------------------------------------- worker
 
@@ -168,13 +191,34 @@ async def listen(s: Stage) -> None:
     await s.own.server.ask("HGET", s.own.keys.schedules, "nightly")
 
 
+async def close_new_shards(s: Stage) -> None:
+    """Of a queue that is paused."""
+    shard = QueueKeys("firetime", f"{s.queue}:0")
+    await s.admin.raw.set(s.own.keys.paused, "1")
+    await keep_paused(s.own.server, [s.own.keys, shard])
+    assert await s.admin.raw.exists(shard.paused)
+    await s.admin.raw.delete(s.own.keys.paused, shard.paused)
+
+
 async def go(s: Stage) -> None:
     await s.own.prune()
     await s.own.leave("gone")
     await s.own.leave()
 
 
-WORKER: list[Step] = [enter, begin, claim_and_complete, fail_and_bury, rescue, promote, tick, listen, go]
+WORKER: list[Step] = [
+    enter,
+    find_shards,
+    close_new_shards,
+    begin,
+    claim_and_complete,
+    fail_and_bury,
+    rescue,
+    promote,
+    tick,
+    listen,
+    go,
+]
 
 # ------------------------------------------------------------------------------------------------- dashboard, operator
 
@@ -235,7 +279,8 @@ async def mend(s: Stage) -> None:
     await s.admin.send("worse")
     worse = [one for one in (await s.admin.claim("other")).given if one.id == "worse"]
     await s.admin.bury(*worse, consumer="other")
-    await s.own.replay("worse", key="again", hold_ms=1)
+    await s.own.replay("worse", key="again", hold_ms=1, number=1000)
+    await s.own.replay("worse", key="again", hold_ms=1, number=1000)
     letters = s.runner.dead(s.queue)
     await letters.count()
     await letters.page()
@@ -259,6 +304,6 @@ async def keep_schedules(s: Stage) -> None:
 EXERCISES: dict[str, list[Step]] = {
     "producer": PRODUCER,
     "worker": WORKER,
-    "dashboard": [enter, prepare, look],
-    "operator": [enter, prepare, operate, mend, keep_schedules],
+    "dashboard": [enter, find_shards, prepare, look],
+    "operator": [enter, find_shards, prepare, operate, mend, wait_for_replicas, keep_schedules],
 }

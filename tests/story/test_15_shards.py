@@ -145,6 +145,8 @@ async def test_each_shard_may_hold_its_part_of_max_length(new_runner: NewRunner)
         await see.dispatch()
     with pytest.raises(QueueFull, match="'default'"):
         await see.dispatch()
+    with pytest.raises(QueueFull, match="'default'"):
+        await asyncio.to_thread(see.dispatch_sync)
 
 
 def test_without_a_loop_it_is_the_same_queue(server: ServerProcess, prefix: str) -> None:

@@ -96,7 +96,7 @@ class Desk:
         self.direct: Direct | None = None
         """What sends for code without an event loop; None where a server that moves is followed by an event loop's."""
         if address is not None and address.kind == "single" and not min_replicas:
-            self.direct = Direct(address, shift, prefix, deadline_s=deadline_s, max_length=max_length)
+            self.direct = Direct(address, shift, self.keys, deadline_s=deadline_s, max_length=self.room)
         self._connect = connect
         self._max_length = max_length
         self._min_replicas = min_replicas

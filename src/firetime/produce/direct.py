@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from firetime.produce.send import Answers, Tries, dispatch_words, read_refusals
 from firetime.store.address import Address
 from firetime.store.blocking import BlockingServer
 from firetime.store.clock import Shift
+from firetime.store.connect import CALL_S
 from firetime.store.keys import QueueKeys
 from firetime.values.errors import BrokerUnavailable, QueueFull
 from firetime.values.ids import new_token
@@ -31,10 +32,18 @@ class Direct:
     Handing a call over to an event loop in another thread, and its answer back, takes three times as long.
     """
 
-    def __init__(self, address: Address, shift: Shift, prefix: str, *, deadline_s: float, max_length: int) -> None:
+    def __init__(
+        self,
+        address: Address,
+        shift: Shift,
+        keys: Callable[[str], QueueKeys],
+        *,
+        deadline_s: float,
+        max_length: Callable[[str], int],
+    ) -> None:
         self._address = address
         self._shift = shift
-        self._prefix = prefix
+        self._new_keys = keys
         self._deadline_s = deadline_s
         self._max_length = max_length
         self._idle: deque[_Sender] = deque()
@@ -42,7 +51,7 @@ class Direct:
 
     def send(self, queue: str, parcels: Sequence[Parcel]) -> Answers:
         """Sends at most ``MOST_MESSAGES`` together. Raises ``BrokerUnavailable``, ``QueueFull``, ``BrokerRefused``."""
-        keys = self._keys.get(queue) or self._keys.setdefault(queue, QueueKeys(self._prefix, queue))
+        keys = self._keys.get(queue) or self._keys.setdefault(queue, self._new_keys(queue))
         try:
             sender = self._idle.pop()
         except IndexError:
@@ -64,7 +73,7 @@ class Direct:
             sender.server.close()
 
     def _send(self, sender: _Sender, keys: QueueKeys, parcels: Sequence[Parcel]) -> Answers:
-        arguments, rest, ended_keys = dispatch_words(keys, parcels, self._max_length)
+        arguments, rest, ended_keys = dispatch_words(keys, parcels, self._max_length(keys.queue))
         sender.number += 1
         arguments["number"] = sender.number
         tries = Tries(time.monotonic, time.monotonic() + self._deadline_s)
@@ -76,13 +85,13 @@ class Direct:
                     arguments,
                     rest,
                     more_keys=ended_keys,
-                    deadline_s=left_s,
+                    deadline_s=min(left_s, CALL_S),
                     call=keys.call(sender.client),
                 )
                 return read_refusals(flat)
             except BrokerUnavailable as error:
                 pause_s = tries.pause_s(error)
             except QueueFull as error:
-                raise QueueFull(keys.queue, error.reason) from None
+                raise QueueFull(keys.logical, error.reason) from None
             time.sleep(pause_s)
         raise tries.over()

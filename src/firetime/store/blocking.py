@@ -94,7 +94,8 @@ class BlockingServer:
             connection.disconnect()
         if connection._sock is None:  # noqa: SLF001 - the client has no public word for it
             began = time.monotonic()
-            connection.socket_connect_timeout = deadline_s
+            # a server may take the connection and say nothing: its replies to TLS, AUTH and SELECT are waited for as well
+            connection.socket_connect_timeout = connection.socket_timeout = deadline_s
             connection.connect()
             if not self._verified:
                 told = self._exchange(connection, ("INFO", "server"), deadline_s - (time.monotonic() - began))

@@ -24,41 +24,42 @@ def _rights(commands: str, *, rw: str = "", r: str = "", w: str = "", channels: 
     return Rights(frozenset(commands.split()), keys, frozenset(channels.split()))
 
 
-_ENTRANCE = "evalsha script|load info time "
+_ENTRANCE = "evalsha script|load info time cluster|slots asking "
+"""Of every role; the last two are for clusters."""
 
 ROLES: Mapping[str, Rights] = {
-    # dispatches, and asks for the status and the results of what it sent
+    # dispatches, and asks for the status and the results of what it sent; WAIT is for min_replicas
     "producer": _rights(
         _ENTRANCE + "ping subscribe exists del get set pexpire hexists hget hlen hset llen lpush xadd xlen xpending "
-        "zadd zcard zrange zrem zrevrangebyscore zscore",
+        "wait zadd zcard zrange zrem zrevrangebyscore zscore",
         rw="tasks places lane:* delayed_tasks unique call:* group:*",
         r="dead ended:* paused result:* state",
         w="bell wake",
         channels="ended",
     ),
-    # claims, runs, settles, leads, promotes, and ticks schedules; where its tasks dispatch tasks, it is a producer too
+    # claims, runs, settles, leads, promotes, ticks schedules, and closes the new shards of a paused queue; where its tasks
+    # dispatch tasks, it is a producer too
     "worker": _rights(
         _ENTRANCE
         + "ping subscribe publish blpop exists del get set incr pexpire pttl hdel hexists hget hincrby hlen hmget "
-        "hset hsetnx llen lpush xack xadd xclaim xdel xgroup|create xgroup|delconsumer xinfo|consumers xlen xpending "
-        "xrange xread xreadgroup xrevrange zadd zcard zcount zrange zrangebyscore zrem zremrangebyrank zrevrangebyscore "
-        "zscore",
+        "hset hsetnx llen lpush xack xadd xclaim xdel xgroup|create xgroup|delconsumer xinfo|consumers xinfo|stream "
+        "xlen xpending xrange xread xreadgroup xrevrange zadd zcard zcount zrange zrangebyscore zrem zremrangebyrank "
+        "zrevrangebyscore zscore",
         rw="tasks state places lane:* bell delayed_tasks wake unique dead leader leader:epoch workers_seen "
         "schedules schedules_due schedules_last schedules_wake metrics group:*",
-        r="paused",
-        w="cancelling ended:* result:* history swept workers",
+        w="cancelling ended:* result:* history paused swept workers",
         channels="control ended",
     ),
     # looks at everything and changes nothing
     "dashboard": _rights(
-        _ENTRANCE + "ping scan exists get hget hgetall hmget xlen xpending xrange zcard zrange zscore",
+        _ENTRANCE + "ping scan exists get hget hgetall hmget xinfo|stream xlen xpending xrange zcard zrange zscore",
         r="tasks state places lane:* delayed_tasks dead ended:* result:* paused leader workers workers_seen metrics "
         "schedules schedules_due schedules_last",
     ),
     # cancels, reschedules, replays, purges, pauses, and keeps schedules; it looks as a dashboard does
     "operator": _rights(
-        _ENTRANCE + "publish exists get set del hdel hexists hget hlen hmget hset llen lpush xadd xdel xlen xpending "
-        "zadd zcard zrange zrem zrevrangebyscore zscore",
+        _ENTRANCE + "publish exists get set del hdel hexists hget hlen hmget hset llen lpush pexpire wait xadd xdel "
+        "xinfo|stream xlen xpending zadd zcard zrange zrem zrevrangebyscore zscore",
         rw="tasks state places lane:* delayed_tasks unique dead call:* schedules schedules_due",
         w="bell cancelling ended:* group:* paused schedules_last schedules_wake wake",
         channels="control ended",

@@ -23,6 +23,9 @@ from firetime.worker.watchdog import Blockage, blocked_by, look_every_s
 from firetime.worker.wellbeing import BLOCKED_S, Facts, Wellbeing, examine
 from firetime.worker.workshop import Health, Patience, Workshop
 
+_LOOK_S = 1.0
+"""How often it is looked whether what the register was told still holds."""
+
 
 class Vigil:
     """What is seen of one worker, and told: what blocks its event loop, that it is there, how it is."""
@@ -158,7 +161,3 @@ class Vigil:
             version=__version__,
             ailing=tuple(self.look().ailing),
         )
-
-
-_LOOK_S = 1.0
-"""How often it is looked whether what the register was told still holds."""

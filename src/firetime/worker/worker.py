@@ -32,8 +32,7 @@ _STUBBORN_S = 1.0
 class Worker:
     """One worker of one process: it serves the queues of its workshop until stopped.
 
-    Connections: one for each call at once (usually two or three), one for bells, one for cancels, one for the
-    renewing thread, and with the scheduler one for news of earlier heads.
+    How many connections it takes: docs/operations.md.
     """
 
     def __init__(self, shop: Workshop, *, works: bool = True, schedules: bool = True) -> None:

@@ -138,6 +138,8 @@ def _settings(runner: TaskRunner) -> list[dict[str, Any]]:
         "sweep": runner.settings.sweep_s,
         "queues": runner.queues if runner.tasks else runner.settings.queues,
         "queue_shards": runner.settings.queue_shards.counts,
+        "task_processes": runner.settings.task_process_count,
+        "max_leaked_threads": runner.settings.leaks_allowed,
     }
     return [
         {
