@@ -185,8 +185,10 @@ class TaskRunner(Producer):
                 whereabouts=lambda: whereabouts(self, self.tasks, self.target),
                 clock=clock,
             )
-            self._worker = Worker(shop, works=workers, schedules=scheduler)
-            self._worker.start()
+            worker = Worker(shop, works=workers, schedules=scheduler)
+            worker.warm_up()
+            self._worker = worker
+            worker.start()
         finally:
             self._starting = None
             starting.set_result(None)
@@ -244,6 +246,9 @@ class TaskRunner(Producer):
     def close(self) -> None:
         """The same from code without an event loop: ends the loop that the ``_sync`` calls use."""
         self.desk.portal.close(self.desk.aclose)
+        if self.desk.direct is not None:
+            # there was no such loop where nothing but dispatches went out
+            self.desk.direct.close()
         self._home.leave()
 
     async def __aenter__(self) -> Self:

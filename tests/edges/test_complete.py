@@ -216,3 +216,17 @@ async def test_an_entry_deleted_behind_our_back_still_ends_well(q: Driver) -> No
     assert await q.complete(held) == ([], [])
     after = await q.look()
     assert after.tasks == after.places == after.pending == {}
+
+
+@pytest.mark.parametrize("name", ["unique", "history", "state", "cancelling"])
+async def test_what_is_done_is_gone_whatever_became_of_a_key_beside_it(q: Driver, name: str) -> None:
+    await q.send("a", key="key")
+    held = await q.take("a")
+    key = getattr(q.keys, name)
+    await q.raw.delete(key)
+    await q.raw.set(key, "foreign")
+    answered = await q.complete(others=[Ended(held=held, key="key", history=True)])
+    assert answered is not None
+    await q.raw.delete(key)
+    after = await q.look()
+    assert (after.tasks, after.places, after.entries(), after.pending) == ({}, {}, [], {})

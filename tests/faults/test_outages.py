@@ -65,6 +65,33 @@ async def test_a_dispatch_says_within_its_deadline_that_the_server_is_away_and_b
     assert len(certain) == 200 if how == "gone" else len(certain) <= 100
 
 
+async def test_whoever_cancels_all_there_is_leaves_the_way_out_open(own: tuple[ServerProcess, TaskRunner]) -> None:
+    _, runner = own
+    for _ in range(3):
+        call = asyncio.create_task(runner.dispatch("see"))
+        await asyncio.sleep(0)  # the call has made its flight, which has not begun
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.wait([call])
+    async with asyncio.timeout(20):
+        assert (await runner.dispatch("see")).task_id
+
+
+async def test_who_dispatches_late_in_an_outage_tries_for_as_long_as_others(
+    own: tuple[ServerProcess, TaskRunner],
+) -> None:
+    server, runner = own
+    await asyncio.to_thread(server.freeze)
+    early = asyncio.create_task(runner.dispatch("see"))
+    await asyncio.sleep(0.6 * DEADLINE_S)
+    late = asyncio.create_task(runner.dispatch("see"))
+    await asyncio.wait([early])
+    assert not late.done()
+    await asyncio.to_thread(server.thaw)
+    await asyncio.wait([late])
+    assert isinstance(early.exception(), BrokerUnavailable)
+
+
 async def test_a_call_that_is_cancelled_while_it_connects_leaves_no_half_connection_behind(
     start_server: StartServer, start_proxy: Callable[[str], FaultProxy]
 ) -> None:

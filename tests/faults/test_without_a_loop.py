@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from firetime import BrokerRefused, BrokerUnavailable, TaskRunner
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redis.asyncio import Redis
 
-    from tests.conftest import StartServer
+    from tests.conftest import StartServer, StartWorker
     from tests.kit.proxy import FaultProxy
     from tests.story.stage import NewRunner
 
@@ -116,3 +117,55 @@ async def test_calls_go_on_after_the_runner_was_closed_as_they_do_with_a_loop(ru
     await blocking(runner.close)
     await blocking(runner.dispatch_sync, "see")
     assert (await runner.stats()).ready == 2
+
+
+@pytest.mark.one_server
+@pytest.mark.usefixtures("server")
+async def test_a_runner_that_only_dispatched_closes_its_connections(url: str, prefix: str, raw: Redis) -> None:
+    async def connections() -> int:
+        return int((await raw.info("clients"))["connected_clients"])
+
+    async def as_before() -> bool:
+        return await connections() == before
+
+    runner = TaskRunner(url, prefix=prefix)
+    before = await connections()
+    await blocking(runner.dispatch_sync, "see")
+    assert await connections() == before + 1
+    await blocking(runner.close)
+    await until(as_before)
+
+
+INTERRUPTED = """
+    import faulthandler, os, signal, threading, time
+    from firetime import TaskRunner
+
+    runner = TaskRunner("redis://127.0.0.1:1")
+
+    @runner.task
+    def see() -> None: ...
+
+    ids, handled, sent = [], [0], [0]
+
+    def interrupt(*_: object) -> None:
+        ids.append(see.message().task_id)
+        handled[0] += 1
+
+    def poke(thread: int) -> None:
+        while True:
+            if handled[0] == sent[0]:
+                sent[0] += 1
+                signal.pthread_kill(thread, signal.SIGUSR1)
+            time.sleep(0.0005)
+
+    signal.signal(signal.SIGUSR1, interrupt)
+    faulthandler.dump_traceback_later(50, exit=True)
+    threading.Thread(target=poke, args=(threading.get_ident(),), daemon=True).start()
+    while handled[0] < 200:
+        ids.append(see.message().task_id)
+    os._exit(0 if len(set(ids)) == len(ids) else 1)
+"""
+
+
+def test_a_signal_handler_may_make_messages_while_one_is_made(start_worker: StartWorker) -> None:
+    assert start_worker(INTERRUPTED).wait(60) == 0

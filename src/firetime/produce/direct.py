@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from firetime.produce.send import Answers, Tries, dispatch_words, read_refusals
 from firetime.store.address import Address
@@ -68,9 +69,11 @@ class Direct:
         self._idle = deque()
 
     def close(self) -> None:
-        """Drops the connections that are idle."""
-        for sender in tuple(self._idle):
-            sender.server.close()
+        """Drops the connections that are idle; whose call is in flight goes on."""
+        # taken out first, so that no thread takes one that is being closed
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().server.close()
 
     def _send(self, sender: _Sender, keys: QueueKeys, parcels: Sequence[Parcel]) -> Answers:
         arguments, rest, ended_keys = dispatch_words(keys, parcels, self._max_length(keys.queue))

@@ -21,6 +21,9 @@ MOST_BYTES = 1024 * 1024
 """A call holds the server for a few milliseconds at most (design, fact 2)."""
 
 _MANY_CALLERS = 16
+_SAME_TIME = 0.1
+"""Messages travel together whose deadlines are not further apart than this part of one."""
+
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.5
 
@@ -161,8 +164,22 @@ class Outbox:
         consignment = _Consignment(parcels, loop.time() + self._deadline_s, loop.create_future())
         self._waiting.append(consignment)
         if self._flight is None:
-            self._flight = loop.create_task(self._fly())
+            self._take_off()
         return await consignment.answers
+
+    def _take_off(self) -> None:
+        self._flight = asyncio.get_running_loop().create_task(self._fly())
+        self._flight.add_done_callback(self._landed)
+
+    def _landed(self, flight: asyncio.Task[None]) -> None:
+        """A flight that somebody cancels, who cancels whatever runs in the loop, leaves others waiting."""
+        if self._flight is flight:
+            # before its first step, so that it did not say so itself
+            self._flight = None
+        if self._flight is None and self._waiting:
+            self._waiting = deque(each for each in self._waiting if not each.answers.done())
+            if self._waiting:
+                self._take_off()
 
     async def _fly(self) -> None:
         first = self._next_batch(at_most=_half_of_many(len(self._waiting)))
@@ -180,7 +197,9 @@ class Outbox:
             candidate = self._waiting[0]
             count += len(candidate.parcels)
             size += candidate.size
-            if count > MOST_MESSAGES or size > MOST_BYTES:
+            # who came later may try for longer: together they would all give up with the first
+            late = candidate.expires - batch[0].expires > self._deadline_s * _SAME_TIME
+            if late or count > MOST_MESSAGES or size > MOST_BYTES:
                 break
             batch.append(self._waiting.popleft())
         return batch

@@ -96,11 +96,16 @@ class BlockingServer:
             began = time.monotonic()
             # a server may take the connection and say nothing: its replies to TLS, AUTH and SELECT are waited for as well
             connection.socket_connect_timeout = connection.socket_timeout = deadline_s
-            connection.connect()
-            if not self._verified:
-                told = self._exchange(connection, ("INFO", "server"), deadline_s - (time.monotonic() - began))
-                check_version(told.decode("utf-8", "replace"))
-                self._verified = True
+            try:
+                connection.connect()
+                if not self._verified:
+                    told = self._exchange(connection, ("INFO", "server"), deadline_s - (time.monotonic() - began))
+                    check_version(told.decode("utf-8", "replace"))
+                    self._verified = True
+            except BaseException:
+                # the next call would take a connection that stands for one that was verified
+                connection.disconnect()
+                raise
         return connection
 
     def _exchange(self, connection: Any, words: Sequence[Argument], deadline_s: float) -> Any:

@@ -24,7 +24,8 @@ class _Source:
 
     def restart(self) -> None:
         """A forked child that went on from its parent's counter would make the parent's ids."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._drawing = False
         self._last_ms = 0
         self._latest = 0
 
@@ -32,12 +33,19 @@ class _Source:
         """A number of 128 bits that is greater than the last one of this process."""
         with self._lock:
             now_ms = time.time_ns() // 1_000_000
-            if now_ms > self._last_ms:
-                self._last_ms = now_ms
-                self._latest = _first_of(now_ms)
-            else:
-                self._latest += _COUNTER_STEP
-            return self._latest
+            if self._drawing:
+                # a signal handler, or a finalizer, has interrupted this very thread below
+                return _first_of(max(now_ms, self._last_ms))
+            self._drawing = True
+            try:
+                if now_ms > self._last_ms:
+                    self._last_ms = now_ms
+                    self._latest = _first_of(now_ms)
+                else:
+                    self._latest += _COUNTER_STEP
+                return self._latest
+            finally:
+                self._drawing = False
 
 
 def _first_of(now_ms: int) -> int:

@@ -113,6 +113,11 @@ class Worker:
         """Tasks that run, or wait for a thread or a process, here."""
         return self._road.slots.running
 
+    def warm_up(self) -> None:
+        """Makes ready what takes time, before anything is started. Raises ``InvalidOption`` where it could not work."""
+        if self._works:
+            self._road.warm_up()
+
     def start(self) -> None:
         """Starts everything; the first claims go out at once."""
         self._shop.events.subscribe(self._tell_hooks, every_task=False)
@@ -127,13 +132,9 @@ class Worker:
             self._upkeep.append(self._keep(cancels))
             claims = when_heard(hears, self._intake.claim_all)
             self._claims = [self._keep(claims), self._keep(self._intake.hear_bells())]
-            self._road.warm_up()
         self._renewal.start(self._vigil.keep, renews=self._works)
-        self._shop.events.emit(
-            WorkerEvent(
-                "ready", self.token, ",".join(dict.fromkeys(keys.logical for keys in self._shop.queues.values()))
-            )
-        )
+        queues = ",".join(dict.fromkeys(keys.logical for keys in self._shop.queues.values()))
+        self._shop.events.emit(WorkerEvent("ready", self.token, queues))
 
     async def stop(self, within_s: float | None = None) -> None:
         """Stops so that it costs no task a retry or a crash.

@@ -26,12 +26,14 @@ local after_others = 8 + 2 * (#ARGV - first_other + 1) / 11
 for i = after_others + 6, #KEYS do redis.call('HLEN', KEYS[i]) end
 
 remove_entries(lane, settled)
+-- It is done, whatever comes next: a key that is not what it should be must not leave a record without an entry.
 for _, i in ipairs(special) do
   local id, outcome, key, remember_ms, result_ms = ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6]
   local which = 2 * (i - first_other) / 11
-  if key ~= '' and not free_unique(key, id) then not_freed[#not_freed + 1] = id end
+  local freed = key == '' or select(2, pcall(free_unique, key, id)) == true
+  if not freed then not_freed[#not_freed + 1] = id end
   if ARGV[i + 8] == '1' then
-    redis.call('XADD', history, 'MAXLEN', '~', history_length, '*', 'i', id, 't', ARGV[i + 9], 'o', outcome,
+    redis.pcall('XADD', history, 'MAXLEN', '~', history_length, '*', 'i', id, 't', ARGV[i + 9], 'o', outcome,
       'm', redis.call('HGET', tasks, id) or '')
   end
   if tonumber(result_ms) > 0 then redis.call('SET', KEYS[10 + which], ARGV[i + 7], 'PX', result_ms) end
@@ -41,9 +43,9 @@ for _, i in ipairs(special) do
   end
 end
 redis.call('HDEL', tasks, unpack(ids))
-redis.call('HDEL', places, unpack(ids))
-if redis.call('EXISTS', state) == 1 then redis.call('HDEL', state, unpack(ids)) end
-if redis.call('EXISTS', cancelling) == 1 then redis.call('HDEL', cancelling, unpack(ids)) end
+redis.pcall('HDEL', places, unpack(ids))
+if redis.call('EXISTS', state) == 1 then redis.pcall('HDEL', state, unpack(ids)) end
+if redis.call('EXISTS', cancelling) == 1 then redis.pcall('HDEL', cancelling, unpack(ids)) end
 count_metrics(7)
 
 if KEYS[after_others + 1] then
