@@ -75,7 +75,10 @@ class Excuses:
 
     def for_repeat(self, before: Run, again_us: int) -> str | None:
         """Why it was run again: ``killed``, ``stopped``, ``silent``, or None: there is no excuse."""
-        silent_us = covered(self._silences(before.slot), before.began_us - self._lease_us, again_us)
+        # frozen between the claim and the start, a worker begins when another has begun already: it was given the task a
+        # lease before that other at the latest
+        given_us = min(before.began_us, again_us) - self._lease_us
+        silent_us = covered(self._silences(before.slot), given_us, max(before.began_us, again_us))
         last_us = again_us if before.ended_us is None else before.ended_us
         known_us = last_us + silent_us + round(_SETTLES_S * 1e6)
         for each in self._of[before.slot]:

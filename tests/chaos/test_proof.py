@@ -264,6 +264,18 @@ def test_a_fault_that_struck_who_ran_it_first_explains_a_second_run(
     assert count(told.ledger, PLAN, 0).duplicates == 1
 
 
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_run_that_begins_after_its_successor_is_explained_by_what_held_it_up(told: Told, *, frozen: bool) -> None:
+    """Given to a worker that is frozen before it starts the task: another worker starts it first."""
+    told.sent("a", 1)
+    told.ran("a", 6.2, fence=1)
+    told.ran("a", 4.0, fence=2, slot="worker-1")
+    if frozen:
+        told.fault("worker frozen", "worker-0", 1.3, 6.1)
+    unexplained = any(promise.startswith("run again, and no fault explains it") for promise in told.broken)
+    assert unexplained is not frozen
+
+
 @pytest.mark.parametrize(
     ("intervals", "sum_us"),
     [([], 0), ([(0, 5)], 4), ([(2, 4), (3, 6)], 4), ([(8, 20), (2, 3)], 3), ([(2, 9), (3, 4)], 7)],
