@@ -128,6 +128,7 @@ def machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "load_before": round(os.getloadavg()[0], 1),
+        "real_time": os.sched_getscheduler(0) != os.SCHED_OTHER,
     }
 
 

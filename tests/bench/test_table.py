@@ -44,6 +44,7 @@ def summary() -> dict[str, Any]:
             "system": "s",
             "python": "3",
             "load_before": 0.1,
+            "real_time": False,
         },
         "systems": [
             system("firetime", drain=8_000, latency_p99=2.0),
