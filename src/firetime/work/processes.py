@@ -8,7 +8,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from queue import SimpleQueue
 
 import msgspec
 
@@ -25,6 +24,7 @@ from firetime.values.log import say
 from firetime.values.message import Delivery
 from firetime.values.verdict import Outcome
 from firetime.work.child import Errand, errand_encoder, report_decoder
+from firetime.work.jobs import Jobs
 from firetime.work.process import Child, Died
 from firetime.work.run import OnOutcome, timeout_of
 from firetime.work.whereabouts import Whereabouts
@@ -116,7 +116,7 @@ class ProcessRun:
             self._on_outcome(self.delivery, outcome)
 
 
-class Processes:
+class Processes(Jobs[ProcessRun, Child]):
     """Child processes, made when first needed, and made anew when one was killed, has died, or has done enough.
 
     ``find`` tells how a child gets to the tasks, or raises ``InvalidOption``.
@@ -131,33 +131,19 @@ class Processes:
         recycle_after: int,
         on_broken: Callable[[BaseException], None],
     ) -> None:
-        self.size = size
+        super().__init__(size)
         self._find = find
         self._where: Whereabouts | None = None
         self._recycle_after = recycle_after
         self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
-        self._jobs: SimpleQueue[ProcessRun | None] = SimpleQueue()
-        self._unstarted: dict[ProcessRun, None] = {}
-        self._running: dict[ProcessRun, Child] = {}
         self._made = 0
         self._broken = self._closed = False
-
-    @property
-    def busy(self) -> int:
-        """Runs that a child has, those that were killed not counted."""
-        return len(self._running)
-
-    @property
-    def waiting(self) -> int:
-        """Runs that wait for a child."""
-        return len(self._unstarted)
 
     def submit(self, run: ProcessRun) -> None:
         """Runs it in the next free child. Raises ``InvalidOption`` where a child could not find the tasks."""
         where = self._found()
-        self._unstarted[run] = None
-        self._jobs.put(run)
+        self._put(run)
         if self._made < self.size and self.waiting + self.busy > self._made:
             self._grow(where)
 
@@ -174,18 +160,9 @@ class Processes:
             raise InvalidOption("run_in", "process", "a task registered with it")
         return self._where
 
-    def withdraw(self) -> list[ProcessRun]:
-        """The runs that no child has started; none will."""
-        return [run for run in list(self._unstarted) if self.withdraw_one(run)]
-
-    def withdraw_one(self, run: ProcessRun) -> bool:
-        """Whether the run had not been started; then it never will be."""
-        # whoever pops it owns it: dict.pop is one step under the interpreter lock, and the threads do the same
-        return self._unstarted.pop(run, run) is None
-
     def kill(self, run: ProcessRun) -> bool:
         """Kills the child that has the run; False when it has just ended."""
-        child = self._running.pop(run, None)
+        child = self._taken_from(run)
         if child is None:
             return False
         child.kill()
@@ -194,8 +171,7 @@ class Processes:
     def close(self) -> None:
         """Ends the children that are idle, and the others once their run has ended."""
         self._closed = True
-        for _ in range(self._made):
-            self._jobs.put(None)
+        self._dismiss(self._made)
 
     def _grow(self, where: Whereabouts) -> None:
         self._made += 1
@@ -224,16 +200,13 @@ class Processes:
         """Until it has done enough, has died, or nothing more comes."""
         rounds = range(self._recycle_after) if self._recycle_after else itertools.count()
         for _ in rounds:
-            run = self._jobs.get()
+            run = self._line.get()
             if run is None:
                 return
-            # it stands in one of the two at any time: whoever stops it must find it
-            self._running[run] = child
-            if self._unstarted.pop(run, run) is not None:
-                del self._running[run]
+            if not self._started(run, child):
                 continue
             answer = child.run(run.errand(), run.began)
-            if self._running.pop(run, None) is not None:
+            if self._taken_from(run) is not None:
                 self._tell(run.ended, answer)
             if isinstance(answer, Died):
                 return

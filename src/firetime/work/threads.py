@@ -6,7 +6,8 @@ import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from queue import SimpleQueue
+
+from firetime.work.jobs import Jobs
 
 
 class Job(ABC):
@@ -26,51 +27,28 @@ class Job(ABC):
         """On the event loop, after ``work``."""
 
 
-class Threads:
+class Threads(Jobs[Job, threading.Thread]):
     """Daemon threads, made when first needed: one that never ends must not keep the process from exiting."""
 
     def __init__(self, size: int) -> None:
-        self.size = size
+        super().__init__(size)
         self.leaked = 0
         """Threads still busy with a job that was given up; others have taken their place."""
         self._loop = asyncio.get_running_loop()
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._unstarted: dict[Job, None] = {}
-        self._running: dict[Job, None] = {}
         self._done: deque[Job] = deque()
         self._waking = False
         self._made = 0
 
-    @property
-    def busy(self) -> int:
-        """Jobs that run, those given up not counted."""
-        return len(self._running)
-
-    @property
-    def waiting(self) -> int:
-        """Jobs that wait for a thread."""
-        return len(self._unstarted)
-
     def submit(self, job: Job) -> None:
         """Runs the job in the next free thread."""
-        self._unstarted[job] = None
-        self._jobs.put(job)
+        self._put(job)
         able = self._made - self.leaked
         if able < self.size and self.waiting + self.busy > able:
             self._grow()
 
-    def withdraw(self) -> list[Job]:
-        """The jobs that no thread has started; none will."""
-        return [job for job in list(self._unstarted) if self.withdraw_one(job)]
-
-    def withdraw_one(self, job: Job) -> bool:
-        """Whether the job had not been started; then it never will be."""
-        # whoever pops it owns it: dict.pop is one step under the interpreter lock, and the threads do the same
-        return self._unstarted.pop(job, job) is None
-
     def abandon(self, job: Job) -> bool:
         """Counts the job's thread as leaked, and puts another in its place; False when its work has just ended."""
-        if self._running.pop(job, job) is not None:
+        if self._taken_from(job) is None:
             return False
         job.abandoned = True
         self.leaked += 1
@@ -79,22 +57,18 @@ class Threads:
 
     def close(self) -> None:
         """Ends the threads that are idle, and the others once their job is done."""
-        for _ in range(self._made + self.leaked):
-            self._jobs.put(None)
+        self._dismiss(self._made + self.leaked)
 
     def _grow(self) -> None:
         self._made += 1
         threading.Thread(target=self._serve, name=f"firetime-task-{self._made}", daemon=True).start()
 
     def _serve(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            # it stands in one of the two at any time: whoever gives it up must find it
-            self._running[job] = None
-            if self._unstarted.pop(job, job) is not None:
-                del self._running[job]
+        while (job := self._line.get()) is not None:
+            if not self._started(job, threading.current_thread()):
                 continue
             job.work()
-            given_up = self._running.pop(job, job) is not None
+            given_up = self._taken_from(job) is None
             self._tell(job)
             if given_up:
                 # another thread has taken its place
