@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, Future
 from typing import TypeVar
-from weakref import WeakSet
 
 from firetime.values.errors import BrokerUnavailable, WrongContext
+from firetime.values.forks import in_a_child
 
 T = TypeVar("T")
-
-
-_portals: WeakSet[Portal] = WeakSet()
-
-
-def _begin_anew() -> None:
-    for portal in tuple(_portals):
-        portal.begin_anew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
 
 
 def refuse_where_a_loop_runs() -> None:
@@ -45,7 +32,7 @@ class Portal:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        _portals.add(self)
+        in_a_child(self, Portal.begin_anew)
 
     def begin_anew(self) -> None:
         """In a forked child, before anything else runs there; the lock may be held by a thread that does not exist."""

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
-from weakref import WeakSet
 
 from firetime.store.address import Address
 from firetime.store.clock import Shift
 from firetime.store.connect import CALL_S
 from firetime.store.keys import QueueKeys
-from firetime.store.replies import NoScript, is_reply, refused, unreachable
+from firetime.store.replies import NoScript, read_failure
 from firetime.store.request import check_version, words_of
 from firetime.store.scripts import Argument
 from firetime.store.wire import has_ended_blocking, packed, sever_blocking
-from firetime.values.errors import BrokerUnavailable, QueueError
-
-_servers: WeakSet[BlockingServer] = WeakSet()
-
-
-def _sever_all() -> None:
-    for server in tuple(_servers):
-        server.sever()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_sever_all)
+from firetime.values.errors import BrokerUnavailable
+from firetime.values.forks import in_a_child
 
 
 class BlockingServer:
@@ -38,7 +26,7 @@ class BlockingServer:
         self.shift = shift
         self._connection: Any = None
         self._verified = False
-        _servers.add(self)
+        in_a_child(self, BlockingServer.sever)
 
     def run(
         self,
@@ -72,7 +60,10 @@ class BlockingServer:
             sent = True
             return self._exchange(connection, words, deadline_s)
         except (RedisError, OSError) as error:
-            raise self._failed(error, sent=sent) from None
+            failure, of_no_use = read_failure(str(self.address), error, sent=sent)
+            if of_no_use:
+                self.close()
+            raise failure from None
 
     def close(self) -> None:
         """Drops the connection; the next call makes a new one. Any thread may do it: a call in flight fails."""
@@ -112,14 +103,3 @@ class BlockingServer:
         connection._sock.settimeout(max(0.001, deadline_s))  # noqa: SLF001 - as above
         connection.send_packed_command([packed(words)], check_health=False)
         return connection.read_response(disable_decoding=True)
-
-    def _failed(self, error: Exception, *, sent: bool) -> QueueError:
-        from redis.exceptions import ResponseError
-
-        if not isinstance(error, ResponseError) and not is_reply(error):
-            self.close()
-            return unreachable(str(self.address), error, sent=sent)
-        failure = refused(error)
-        if isinstance(failure, BrokerUnavailable):
-            self.close()
-        return failure

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
-from weakref import WeakSet
 
 from firetime.store.address import Address
 from firetime.store.clock import ServerClock, Shift
 from firetime.store.deadlines import Deadlines
 from firetime.store.keys import QueueKeys
-from firetime.store.replies import NoScript, is_reply, refused, unreachable
+from firetime.store.replies import NoScript, read_failure, unreachable
 from firetime.store.request import check_version, words_of
 from firetime.store.scripts import Argument, Script
 from firetime.store.wire import AsyncConnection, drop, has_ended, packed, read_info, replicated, sever
-from firetime.values.errors import BrokerRefused, BrokerUnavailable, NotReplicated, QueueError
+from firetime.values.errors import BrokerRefused, BrokerUnavailable, NotReplicated
+from firetime.values.forks import in_a_child
 
 T = TypeVar("T")
 
@@ -26,18 +25,6 @@ MOST_CONNECTIONS = 64
 
 CALL_S = 5.0
 """How long one call may take before its connection is dropped, in seconds."""
-
-
-_servers: WeakSet[Server] = WeakSet()
-
-
-def _sever_all() -> None:
-    for server in tuple(_servers):
-        server.sever()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_sever_all)
 
 
 class Server:
@@ -58,7 +45,7 @@ class Server:
         self._deadlines = Deadlines()
         self._verified = False
         self._closed = False
-        _servers.add(self)
+        in_a_child(self, Server.sever)
 
     async def run(
         self,
@@ -165,7 +152,7 @@ class Server:
         """Sees to it that the connection is up, and once that the server is one that will do."""
         if connection.is_connected:
             return
-        from redis.exceptions import RedisError, ResponseError
+        from redis.exceptions import RedisError
 
         try:
             async with asyncio.timeout(deadline_s):
@@ -177,9 +164,7 @@ class Server:
             await connection.disconnect(nowait=True)
             if not isinstance(error, (RedisError, OSError)):
                 raise
-            if isinstance(error, ResponseError) or is_reply(error):
-                raise refused(error) from None
-            raise unreachable(str(self.address), error, sent=False) from None
+            raise read_failure(str(self.address), error, sent=False)[0] from None
 
     async def inspect(self, connection: AsyncConnection) -> None:
         """Looks over, once, whether the server at the end of a new connection will do."""
@@ -222,22 +207,12 @@ class Server:
             error = lost
         finally:
             late = self._deadlines.over(connection)
-        if replicas:
-            # a second answer is still to come
+        met = TimeoutError("its time is over") if late else error
+        failure, of_no_use = read_failure(str(self.address), met, sent=True, in_cluster=self._in_cluster)
+        if of_no_use or replicas:
+            # with replicas a second answer is still to come
             await connection.disconnect(nowait=True)
-        raise await self._failed(connection, TimeoutError("its time is over") if late else error)
-
-    async def _failed(self, connection: AsyncConnection, error: Exception) -> QueueError:
-        from redis.exceptions import ResponseError
-
-        if not isinstance(error, ResponseError) and not is_reply(error):
-            await connection.disconnect(nowait=True)
-            return unreachable(str(self.address), error, sent=True)
-        failure = refused(error, in_cluster=self._in_cluster)
-        if isinstance(failure, BrokerUnavailable):
-            # it may have been demoted: the next call looks for the server anew
-            await connection.disconnect(nowait=True)
-        return failure
+        raise failure
 
     def connection_options(self) -> dict[str, Any]:
         """How its connections are made."""
@@ -286,7 +261,7 @@ class Line:
         Raises ``BrokerUnavailable`` when the connection is lost: what was published meanwhile is lost with it; and
         ``BrokerRefused`` when the user may not listen.
         """
-        from redis.exceptions import RedisError, ResponseError
+        from redis.exceptions import RedisError
 
         try:
             async with asyncio.timeout(deadline_s):
@@ -295,9 +270,7 @@ class Line:
             return None
         except (RedisError, OSError, AttributeError) as error:
             await self.aclose()
-            if isinstance(error, ResponseError) or is_reply(error):
-                raise refused(error) from None
-            raise unreachable(str(self._server.address), error, sent=False) from None
+            raise read_failure(str(self._server.address), error, sent=False)[0] from None
 
     async def aclose(self) -> None:
         """Drops the connection; the next ``ask`` makes a new one."""

@@ -86,8 +86,24 @@ def refused(error: BaseException, *, in_cluster: bool = False) -> QueueError:
 
 
 def is_reply(error: BaseException) -> bool:
-    """Whether the server said it, although the client files it under lost connections."""
+    """Whether the server said it; some of what it says the client files under lost connections."""
+    from redis.exceptions import ResponseError
+
+    if isinstance(error, ResponseError):
+        return True
     return type(error).__name__ in _CODES or any(words in str(error) for words in _RIGHTS_TEXTS)
+
+
+def read_failure(where: str, error: BaseException, *, sent: bool, in_cluster: bool = False) -> tuple[QueueError, bool]:
+    """What the client raised as an exception, and whether the connection is of no more use.
+
+    It is where the server said nothing; and where it cannot serve, for it may have been demoted: then the next call
+    looks for the server anew.
+    """
+    if not is_reply(error):
+        return unreachable(where, error, sent=sent), True
+    said = refused(error, in_cluster=in_cluster)
+    return said, isinstance(said, BrokerUnavailable)
 
 
 def unreachable(where: str, error: BaseException, *, sent: bool) -> QueueError:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 import threading
 import time
 
 from firetime.values.errors import InvalidOption
+from firetime.values.forks import in_a_child
 
 NAME = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 """What queue names, prefixes, task ids and task names may consist of."""
@@ -60,8 +60,7 @@ def _first_of(now_ms: int) -> int:
 
 
 _source = _Source()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_source.restart)
+in_a_child(_source, _Source.restart)
 
 
 def new_id() -> str:

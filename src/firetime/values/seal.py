@@ -8,10 +8,10 @@ import threading
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
-from weakref import WeakSet
 
 from firetime.values.codec import Codec, JsonCodec, Label, Sealing
 from firetime.values.errors import InvalidOption, UntrustedMessage
+from firetime.values.forks import in_a_child
 from firetime.values.keyring import KEY_BYTES, Keyring, read_keys
 from firetime.values.settings import Settings
 
@@ -112,7 +112,7 @@ class Encrypted(Sealing):
         self._accept_plain = accept_plain
         self._derived = lru_cache(1024)(_cipher)
         self.begin_anew()
-        _encrypted.add(self)
+        in_a_child(self, Encrypted.begin_anew)
 
     def __repr__(self) -> str:
         return f"Encrypted({self._keys!r})"
@@ -164,18 +164,6 @@ class Encrypted(Sealing):
         """Whether the key that encrypts now has encrypted it."""
         found = _read_header(b"E1", sealed)
         return found is not None and found[1] == self._keys.use.encode()
-
-
-_encrypted: WeakSet[Encrypted] = WeakSet()
-
-
-def _begin_anew() -> None:
-    for each in tuple(_encrypted):
-        each.begin_anew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
 
 
 def _cipher(key: bytes, salt: bytes) -> Any:

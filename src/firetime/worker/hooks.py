@@ -16,14 +16,13 @@ from firetime.worker.call import raised_by
 _log = logging.getLogger("firetime")
 _task_log = logging.getLogger("firetime.task")
 MOST_KEPT = 1000
-"""Errors or calls waiting to be taken; beyond that the oldest are dropped and counted."""
+"""Errors or calls waiting to be taken; beyond that the oldest are dropped."""
 
 
 class Buffer:
     """A bounded queue from any thread to one event loop: it drops the oldest and never blocks."""
 
     def __init__(self) -> None:
-        self.dropped = 0
         self._kept: deque[Any] = deque()
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
@@ -33,7 +32,6 @@ class Buffer:
         """Takes an item."""
         if len(self._kept) >= MOST_KEPT:
             self._kept.popleft()
-            self.dropped += 1
         self._kept.append(item)
         try:
             self._loop.call_soon_threadsafe(self._news.set)
